@@ -2,6 +2,7 @@
 //! the dispatcher's index of where they are, a node's cache and its staging of
 //! inputs.
 
+pub mod broadcast;
 pub mod cache;
 pub mod declared;
 pub mod index;

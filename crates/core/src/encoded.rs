@@ -5,6 +5,7 @@
 //! submission, without writing it; the tests of the wire crate compare the two.
 //! The parts of an order are counted by upper bounds, which cost less.
 
+use crate::data::broadcast::TREES;
 use crate::data::declared::{AssignedData, Declared, Lists, Located, Peer};
 use crate::data::object::Object;
 use crate::task::{
@@ -21,6 +22,8 @@ const OBJECT_ID_BYTES: u64 = 18;
 /// An object beside its URL and its version.
 const OBJECT_BYTES_MAX: u64 = 1 + OBJECT_ID_BYTES + 2 * HEAD_BYTES_MAX + NUMBER_BYTES_MAX;
 
+/// The most that the id of an object and its parents in a broadcast take.
+pub(crate) const PARENTS_BYTES_MAX: u64 = 2 + OBJECT_ID_BYTES + TREES as u64 * NUMBER_BYTES_MAX;
 /// The most that the id of an object and a number, as a pair, take.
 pub(crate) const OBJECT_COUNT_BYTES_MAX: u64 = 1 + OBJECT_ID_BYTES + NUMBER_BYTES_MAX;
 /// The most that the id of an object or of an executor or a batch takes.

@@ -397,6 +397,9 @@ pub const ORDER_DISCARDED_RUNS_MAX: usize = 1 << 14;
 /// further ones come with the next.
 pub const UPDATE_KEPT_RUNS_MAX: usize = 1 << 14;
 const _: () = assert!(ORDER_DISCARDED_RUNS_MAX <= DISCARDED_RUNS_MAX);
+/// Parents of which one executor has heard nothing in a broadcast before it is
+/// at fault itself.
+pub const BROADCAST_LOSSES_MAX: u32 = 2;
 /// Holders of an object that an executor is told of.
 pub const HINT_HOLDERS_MAX: usize = 4;
 /// Objects on their way to an executor before no more are sent ahead of tasks.

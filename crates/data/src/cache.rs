@@ -143,6 +143,13 @@ impl DiskCache {
         options.map_err(|error| tier.failed("make", &path, error))
     }
 
+    /// The file that an object is being made in, for reading; nothing if it is not
+    /// being made there any more.
+    #[must_use]
+    pub fn read_partial(&self, tier: TierId, partial: PartialId) -> Option<File> {
+        File::open(self.tier(tier).ok()?.part(partial)).ok()
+    }
+
     /// Checks a file that is complete, and puts it into the object's place.
     /// The hash is checked if the object's version is one.
     ///

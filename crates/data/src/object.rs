@@ -1,5 +1,6 @@
 //! The files that data objects arrive in.
 
+use falkon_core::data::limits::PROGRESS_BYTES;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -15,6 +16,9 @@ pub enum Progress {
     /// The file is about to be written up to this offset, and the source has
     /// not said how large the object is.
     Arriving(u64),
+    /// So many bytes were written, from the start and without a gap; told at least
+    /// every [`PROGRESS_BYTES`].
+    Written(u64),
 }
 
 /// The target of one transfer: a place in a file, and the receiver of its
@@ -88,7 +92,10 @@ impl Landing {
 
     /// Records that `bytes` more were written by other means.
     pub fn advance(&self, bytes: u64) {
-        self.written.fetch_add(bytes, Ordering::AcqRel);
+        let before = self.written.fetch_add(bytes, Ordering::AcqRel);
+        if before / PROGRESS_BYTES < (before + bytes) / PROGRESS_BYTES {
+            (self.tell)(Progress::Written(before + bytes));
+        }
     }
 }
 

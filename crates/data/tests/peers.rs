@@ -12,8 +12,8 @@ use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use falkon_core::data::cache::TierId;
 use falkon_core::data::object::{Object, ObjectId};
@@ -49,6 +49,8 @@ struct Rig {
     level: Level,
     /// How many it serves at a time.
     limit: Arc<AtomicUsize>,
+    /// The files of objects that are on their way, with the whole size of each.
+    coming: Arc<Mutex<BTreeMap<ObjectId, (PartialId, u64)>>>,
 }
 
 impl Rig {
@@ -65,6 +67,7 @@ impl Rig {
             identity,
             level,
             limit: Arc::new(AtomicUsize::new(usize::MAX)),
+            coming: Arc::default(),
         };
         rig.listen(TcpListener::bind("127.0.0.1:0").unwrap());
         rig
@@ -75,14 +78,22 @@ impl Rig {
         let (asks, mut asked) = mpsc::channel(16);
         let limit = Arc::clone(&self.limit);
         let held = Arc::clone(&self.cache);
+        let coming = Arc::clone(&self.coming);
         std::thread::spawn(move || {
             let mut serving = 0;
             let mut visits = BTreeMap::new();
             while let Some(message) = asked.blocking_recv() {
                 match message {
-                    FromPeers::Ask { answer, .. } if serving < limit.load(Ordering::Relaxed) => {
+                    FromPeers::Ask { object, answer, .. }
+                        if serving < limit.load(Ordering::Relaxed) =>
+                    {
                         serving += 1;
-                        answer.send(Verdict::Serve).unwrap();
+                        let part = coming.lock().unwrap().get(&object).copied();
+                        let part = part.map(|(partial, whole)| {
+                            let tier = TIER;
+                            Verdict::Part { tier, partial, whole }
+                        });
+                        answer.send(part.unwrap_or(Verdict::Serve)).unwrap();
                     }
                     FromPeers::Ask { answer, .. } => answer.send(Verdict::Busy).unwrap(),
                     FromPeers::Served(_) => serving -= 1,
@@ -201,6 +212,33 @@ fn objects_arrive_whole_and_in_pieces_at_every_level() {
                 }
             }
         });
+    }
+}
+
+#[test]
+fn parts_of_an_object_on_its_way_are_served_and_then_the_whole() {
+    for level in LEVELS {
+        let rig = Rig::new(level);
+        let peer = rig.peer();
+        let content = pattern(3_000_000);
+        let (half, whole) = (1_500_000, content.len() as u64);
+        let (id, partial) = (object_id("later", ""), PartialId(7));
+        let file = rig.cache.partial(TIER, partial).unwrap();
+        file.write_all_at(&content[..half as usize], 0).unwrap();
+        rig.coming.lock().unwrap().insert(id, (partial, whole));
+        let piece = Piece { object: id, offset: 10, length: Some(half - 10), size: Some(whole) };
+        let fetch = |piece| {
+            let target = Target::new();
+            let fetched = run(rig.fetcher().fetch(&peer, &piece, &target.landing));
+            fetched.map(|_| target.content())
+        };
+        assert!(fetch(piece).unwrap() == content[10..half as usize], "{level}");
+        // It is in its place before the core has heard of that.
+        assert_eq!(rig.put("later", &content), id);
+        rig.cache.discard(TIER, partial);
+        assert!(fetch(all(id, Some(whole))).unwrap() == content, "{level}");
+        rig.cache.delete(TIER, id).unwrap();
+        assert!(matches!(fetch(piece), Err(PeerError::Gone)), "{level}");
     }
 }
 

@@ -37,8 +37,10 @@ impl Target {
         let file = Arc::new(File::create(&path).unwrap());
         let told = Arc::new(Mutex::new(Vec::new()));
         let hear = Arc::clone(&told);
-        let landing =
-            Landing::new(file, offset, move |progress| hear.lock().unwrap().push(progress));
+        let landing = Landing::new(file, offset, move |progress| match progress {
+            Progress::Written(_) => {}
+            progress => hear.lock().unwrap().push(progress),
+        });
         Target { path, landing, told, _dir: dir }
     }
 

@@ -15,6 +15,7 @@ use super::watchdog::{Position, WaitPoint};
 use falkon_core::collect::CollectOptions;
 use falkon_core::data::cache::{CacheOptions, Eviction, Recorded, TierId};
 use falkon_core::data::declared;
+use falkon_core::data::limits::BROADCAST_OBJECT_BYTES_MIN;
 use falkon_core::data::object::{CONTENT_PREFIX, Object, ObjectId, Source};
 use falkon_core::data::stage::{
     Action, Event, FetchError, FetchId, PartialId, Refusal, Requester, ServeId, StageOptions,
@@ -100,6 +101,14 @@ struct Serving {
     server: Option<Server>,
 }
 
+/// A transfer that was begun.
+struct Running {
+    fetch: FetchId,
+    task: AbortHandle,
+    /// Ends it with an answer.
+    end: Option<oneshot::Sender<()>>,
+}
+
 /// The data objects of an executor.
 pub(super) struct Objects {
     cache: Arc<DiskCache>,
@@ -114,7 +123,7 @@ pub(super) struct Objects {
     serving: Option<Serving>,
     fetcher: Option<Fetcher>,
     peers: HashMap<ExecutorId, Peer>,
-    transfers: HashMap<PartialId, Vec<AbortHandle>>,
+    transfers: HashMap<PartialId, Vec<Running>>,
     answers: HashMap<ServeId, oneshot::Sender<Verdict>>,
     visits: Visits,
     /// Where tasks that have ended left their outputs.
@@ -266,9 +275,9 @@ impl Objects {
     pub(super) fn asked(&mut self, now: Time, from: FromPeers) -> Option<execute::Event> {
         let event = match self.visits.asked(now, from) {
             Ok(event) => return event,
-            Err(FromPeers::Ask { serve, object, answer }) => {
+            Err(FromPeers::Ask { serve, object, range, answer }) => {
                 self.answers.insert(serve, answer);
-                Event::Ask { serve, object }
+                Event::Ask { serve, object, range }
             }
             Err(FromPeers::Served(serve)) => Event::Served(serve),
             Err(FromPeers::Lost(object)) => Event::Lost(object),
@@ -312,7 +321,7 @@ impl Objects {
             Action::Discard { partial, tier } => {
                 let _at = self.position.at(WaitPoint::Cache);
                 for transfer in self.transfers.remove(&partial).unwrap_or_default() {
-                    transfer.abort();
+                    transfer.task.abort();
                 }
                 self.cache.discard(tier, partial);
             }
@@ -348,7 +357,16 @@ impl Objects {
                 self.unpack(unpack, move |cache| cache.unpack(object.id, bytes));
             }
             Action::Resolve(object) => self.resolve(object),
+            Action::GiveUp { fetch, partial } => {
+                let running = self.transfers.get_mut(&partial).into_iter().flatten();
+                let end = running.filter(|one| one.fetch == fetch).find_map(|one| one.end.take());
+                // A transfer that is over has said so.
+                let _ = end.map(|end| end.send(()));
+            }
             Action::Serve { serve, .. } => self.answer(serve, Verdict::Serve),
+            Action::ServePart { serve, partial, tier, size, .. } => {
+                self.answer(serve, Verdict::Part { tier, partial, whole: size });
+            }
             Action::Refuse { serve, why } => {
                 let verdict = match why {
                     Refusal::Busy => Verdict::Busy,
@@ -368,7 +386,8 @@ impl Objects {
 
     fn answer(&mut self, serve: ServeId, verdict: Verdict) {
         let Some(answer) = self.answers.remove(&serve) else { return };
-        if answer.send(verdict).is_err() && verdict == Verdict::Serve {
+        let serves = matches!(verdict, Verdict::Serve | Verdict::Part { .. });
+        if answer.send(verdict).is_err() && serves {
             // The peer has gone away meanwhile.
             self.tell(FromObjects::Stage(Event::Served(serve)));
         }
@@ -407,6 +426,7 @@ impl Objects {
                 }
             },
         };
+        let (end, ended) = oneshot::channel();
         let transfer = self.carrier.runtime.spawn(async move {
             let file = match repair.with_cache(|cache| cache.partial(tier, partial)) {
                 Ok(file) => Arc::new(file),
@@ -418,19 +438,28 @@ impl Objects {
                 }
             };
             let teller = say.clone();
+            let is_large = object.size.is_some_and(|size| size >= BROADCAST_OBJECT_BYTES_MIN);
             let landing = Landing::new(file, offset, move |progress| {
                 let event = match progress {
+                    Progress::Written(bytes) if is_large => Event::Written { fetch, bytes },
+                    Progress::Written(_) => return,
                     Progress::Sized(size) => Event::Sized { fetch, size },
                     Progress::Arriving(until) => Event::Arriving { fetch, until },
                 };
                 let _ = teller.send(FromObjects::Stage(event));
             });
-            let result = match from {
-                None => from_store(&stores, &object, offset, length, &landing).await,
-                Some((fetcher, peer)) => {
-                    let piece = Piece { object: object.id, offset, length, size: object.size };
-                    fetcher.fetch(&peer, &piece, &landing).await.map_err(peer_error)
+            let fetching = async {
+                match from {
+                    None => from_store(&stores, &object, offset, length, &landing).await,
+                    Some((fetcher, peer)) => {
+                        let piece = Piece { object: object.id, offset, length, size: object.size };
+                        fetcher.fetch(&peer, &piece, &landing).await.map_err(peer_error)
+                    }
                 }
+            };
+            let result = tokio::select! {
+                result = fetching => result,
+                Ok(()) = ended => Err(FetchError::Unreachable("it sent nothing".to_owned())),
             };
             let event = match result {
                 Ok(bytes) => Event::Fetched { fetch, bytes },
@@ -438,7 +467,8 @@ impl Objects {
             };
             let _ = say.send(FromObjects::Stage(event));
         });
-        self.transfers.entry(partial).or_default().push(transfer.abort_handle());
+        let running = Running { fetch, task: transfer.abort_handle(), end: Some(end) };
+        self.transfers.entry(partial).or_default().push(running);
     }
 
     fn resolve(&self, object: Arc<Object>) {

@@ -38,6 +38,8 @@ pub(crate) enum Event {
     MessageDeparts { dispatcher: u32, connection: u64, way: Way },
     /// A transfer's first byte is sent.
     TransferOpens(TransferId),
+    /// A node sees how far a transfer to it has come.
+    TransferGoesOn(TransferId),
     /// Transfers may be complete.
     TransfersDue,
     /// A node's question for an object arrives at the one that is to send it.
@@ -151,6 +153,7 @@ impl Event {
                 (26 + *way as u64, *dispatcher, *connection, &[])
             }
             Event::TransferOpens(transfer) => (16, 0, transfer.0, &[]),
+            Event::TransferGoesOn(transfer) => (29, 0, transfer.0, &[]),
             Event::TransfersDue => (17, 0, 0, &[]),
             Event::PeerAsked(transfer) => (18, 0, transfer.0, &[]),
             Event::TransferFails(transfer, failure) => (19, *failure as u32, transfer.0, &[]),

@@ -224,6 +224,13 @@ impl Flows {
         self.free.push(id.0);
     }
 
+    /// Bytes that a flow has left.
+    pub(crate) fn left(&self, id: FlowId, now: Nanos) -> f64 {
+        let flow = &self.flows[id.0 as usize];
+        let passed = now.since(flow.since).0 as f64 / SECOND_NANOS as f64;
+        (flow.left - flow.rate * passed).max(0.0)
+    }
+
     /// When the next flow is complete.
     pub(crate) fn next_due(&self) -> Option<Nanos> {
         self.due.first().map(|(at, _)| at).filter(|at| *at < Nanos(u64::MAX))

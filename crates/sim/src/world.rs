@@ -286,6 +286,7 @@ impl<'a> World<'a> {
                 self.transfer_opens(transfer);
                 Ok(())
             }
+            Event::TransferGoesOn(transfer) => self.transfer_goes_on(transfer),
             Event::TransfersDue => self.transfers_due(),
             Event::PeerAsked(transfer) => self.peer_asked(transfer),
             Event::TransferFails(transfer, failure) => self.transfer_fails(transfer, failure),

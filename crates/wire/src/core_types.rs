@@ -78,8 +78,8 @@ wire_struct!(Located { object, sources });
 wire_struct!(AssignedData { objects, inputs, outputs });
 wire_struct!(Serving { address, fingerprint });
 wire_struct!(Peer { executor, serves });
-wire_struct!(DataOrder { peers, fetch, demand, gone, drop, hold, release, may_leave });
-wire_struct!(Changes { anew, added, removed, named, state, unobtainable });
+wire_struct!(DataOrder { peers, fetch, demand, gone, drop, hold, release, parents, may_leave });
+wire_struct!(Changes { anew, added, removed, named, state, unobtainable, silent });
 wire_struct!(CacheState { capacity, used, usage });
 wire_struct!(ObjectStatus { id, url, version, size, holders, coming, waiting });
 wire_struct!(HolderStatus { executor, name, holds, connected });
@@ -214,6 +214,8 @@ wire_list!(
     Peer,
     ObjectId,
     (ObjectId, u64),
+    (ObjectId, ExecutorId),
+    (ObjectId, Vec<ExecutorId>),
     ExecutorId,
     (Resources, u64),
     ObjectStatus,

@@ -1,6 +1,7 @@
 //! Data objects as users meet them: on the command line, in task files, in
 //! results, with one executor.
 
+mod broadcast;
 mod broken;
 mod caches;
 mod lost;

@@ -219,6 +219,9 @@ pub struct DataOrder {
     pub hold: Vec<ObjectId>,
     /// Objects that need not stay any more.
     pub release: Vec<ObjectId>,
+    /// Objects that are broadcast, and the executors that are to send the chunks of
+    /// each tree; none if the executor is to fetch the object like any other.
+    pub parents: Vec<(ObjectId, Vec<ExecutorId>)>,
     /// For an executor that leaves: nothing that it alone holds is needed.
     pub may_leave: bool,
 }

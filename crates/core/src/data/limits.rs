@@ -21,6 +21,29 @@ pub const RANGES_OBJECT_BYTES_MIN: u64 = 32 << 20;
 pub const RANGE_BYTES: u64 = 8 << 20;
 /// Ranges of one object that are fetched at a time.
 pub const RANGES_MAX: usize = 4;
+/// Size from which an object that several executors fetch is broadcast.
+pub const BROADCAST_OBJECT_BYTES_MIN: u64 = 16 << 20;
+/// One chunk of such an object.
+pub const BROADCAST_CHUNK_BYTES: u64 = 4 << 20;
+/// Chunks that are asked for at a time in each tree of a broadcast.
+pub const BROADCAST_CHUNKS_MAX: usize = 4;
+/// Broadcasts of which an executor remembers who its parents are.
+pub const BROADCASTS_MAX: usize = 1024;
+/// How long a request for a chunk that is on its way waits for it.
+pub const CHUNK_WAIT_MICROS: u64 = 500_000;
+/// Requests that wait for chunks at a time.
+pub const CHUNK_WAITS_MAX: usize = 256;
+/// The pause before a parent that had not got a chunk is asked again.
+pub const CHUNK_PAUSE_MICROS: u64 = 10_000;
+/// How long a parent in a broadcast may say nothing before its children turn to
+/// others. It answers requests, or says that it waits as well, in less.
+pub const PARENT_SILENCE_MICROS: u64 = 1_000_000;
+/// How long a child without a parent waits for the dispatcher to name another
+/// before it goes to other sources.
+pub const PARENT_WAIT_MICROS: u64 = 1_000_000;
+/// Bytes of an object that is broadcast after which its progress is told at the
+/// latest.
+pub const PROGRESS_BYTES: u64 = 256 << 10;
 /// Sources of one object that are remembered.
 pub const OBJECT_SOURCES_MAX: usize = 64;
 /// The first pause when every source is busy; each in a row doubles it.
@@ -71,4 +94,8 @@ const _: () = {
     assert!(COMING_PAUSE_MICROS < COMING_PAUSE_MICROS_MAX);
     assert!(COMING_ORDER_MICROS < COMING_WAIT_MICROS);
     assert!(SOURCE_FETCHES_MAX <= FETCHES_MAX);
+    assert!(BROADCAST_CHUNK_BYTES * 2 <= BROADCAST_OBJECT_BYTES_MIN);
+    // Other ranges are longer than chunks: those who ask for them do not wait.
+    assert!(BROADCAST_CHUNK_BYTES < RANGE_BYTES);
+    assert!(CHUNK_WAIT_MICROS * 2 <= PARENT_SILENCE_MICROS);
 };

@@ -16,11 +16,13 @@
 
 mod admit;
 mod check;
+mod chunks;
 mod error;
 mod event;
 mod fetch;
 mod fetched;
 mod keep;
+mod parts;
 mod report;
 mod resolve;
 mod source;
@@ -28,16 +30,18 @@ mod unpack;
 
 pub use error::StageError;
 pub use event::{
-    Action, CacheState, Changes, Count, Event, FetchError, FetchId, Input, PartialId, Refusal,
-    Requester, ServeId, StageOptions, Staged, UnpackError, UnpackId, Usage, WriteError,
+    Action, ByteRange, CacheState, Changes, Count, Event, FetchError, FetchId, Input, PartialId,
+    Refusal, Requester, ServeId, StageOptions, Staged, UnpackError, UnpackId, Usage, WriteError,
 };
 
 use crate::data::cache::{Cache, Evicted, Recorded, TierId};
 use crate::data::limits::{DEMANDS_OBJECTS_MAX, DISK_FULL_MICROS};
 use crate::data::object::{Object, ObjectId, Sources};
 use crate::task::{ExecutorId, Time};
+use chunks::Broadcasts;
 use fetch::{Making, Transfer};
 use keep::Keeping;
+use parts::Waits;
 use resolve::Resolving;
 use source::{Candidates, SourceKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -134,6 +138,10 @@ enum Timer {
     Resolve(ObjectId),
     /// A directory may take its whole capacity again.
     Tier(TierId),
+    /// Something is due in a broadcast.
+    Chunks(ObjectId),
+    /// Requests for chunks have waited for long enough.
+    Waits,
     /// Give up the first that waits for room.
     Stuck,
 }
@@ -178,6 +186,10 @@ pub struct Stage {
     adopting: BTreeMap<PartialId, Keeping>,
     /// The objects of those.
     adopted: BTreeSet<ObjectId>,
+    /// What is broadcast and received here.
+    broadcasts: Broadcasts,
+    /// Who waits for chunks of what is on its way here.
+    waits: Waits,
     /// What is served, and whether it is pinned for that.
     serves: BTreeMap<ServeId, (ObjectId, bool)>,
     /// To be deleted when nobody uses it.
@@ -242,6 +254,8 @@ impl Stage {
             outputs: VecDeque::new(),
             adopting: BTreeMap::new(),
             adopted: BTreeSet::new(),
+            broadcasts: Broadcasts::default(),
+            waits: Waits::default(),
             serves: BTreeMap::new(),
             doomed: BTreeSet::new(),
             fleeting: BTreeSet::new(),
@@ -297,7 +311,9 @@ impl Stage {
             Event::Sealed { partial, result } => self.sealed(partial, result),
             Event::Unpacked { unpack, result } => self.unpacked(unpack, result),
             Event::Resolved { object, now } => self.resolved(object, now),
-            Event::Ask { serve, object } => self.ask(serve, object),
+            Event::Written { fetch, bytes } => self.written(fetch, bytes),
+            Event::Parents { object, parents } => self.parents(object, &parents),
+            Event::Ask { serve, object, range } => self.ask(serve, object, range),
             Event::Served(serve) => self.served(serve),
             Event::Lost(object) => self.lost(object),
             Event::Full(tier) => self.full(tier),
@@ -324,6 +340,8 @@ impl Stage {
         let why = match timer {
             Timer::Fetch(_) => "sources are tried again",
             Timer::Resolve(_) => "the store is asked again",
+            Timer::Chunks(_) => "a parent in a broadcast is due",
+            Timer::Waits => "requests for chunks are answered",
             Timer::Tier(_) => "a full directory is tried again",
             Timer::Stuck => "nothing frees room",
         };
@@ -346,6 +364,8 @@ impl Stage {
                     self.evicted(evicted);
                     self.dirty = true;
                 }
+                Timer::Chunks(object) => self.chunks_due(object),
+                Timer::Waits => self.waits_due(),
                 Timer::Stuck => self.give_up(),
             }
             self.advance();

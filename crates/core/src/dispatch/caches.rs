@@ -10,7 +10,8 @@ use crate::task::ExecutorId;
 impl Dispatcher {
     /// An executor has said how its cache has changed.
     pub(super) fn cache_changed(&mut self, id: ExecutorId, changes: Changes) {
-        let Changes { anew, added, removed, named, state, unobtainable } = changes;
+        let Changes { anew, added, removed, named, state, unobtainable, silent } = changes;
+        self.placement.are_silent(id, &silent);
         self.placement.cache_reported(id, unobtainable);
         if let Some(state) = state {
             self.fleet.note_cache(id, state);

@@ -234,7 +234,8 @@ impl Dispatcher {
     /// An object with where an executor may get it from, counted as on its way
     /// there.
     fn locate(&mut self, to: ExecutorId, object: &Object) -> Located {
-        let located = self.placement.locate(to, object);
+        let fleet = &self.fleet;
+        let located = self.placement.locate(to, object, |id| fleet[id].serves_others());
         self.name_peers(to, located)
     }
 
@@ -247,12 +248,20 @@ impl Dispatcher {
         located
     }
 
+    /// Tells executors from whom they receive what is broadcast, where that has
+    /// changed.
+    pub(super) fn tell_parents(&mut self) {
+        for (to, object, parents) in self.placement.next_parents() {
+            for parent in &parents {
+                self.name_peer(to, *parent);
+            }
+            self.fleet.data_order(to).parents.push((object, parents));
+        }
+    }
+
     /// Tells an executor where another listens; false if it does not serve.
     fn name_peer(&mut self, to: ExecutorId, peer: ExecutorId) -> bool {
-        let serves = self.fleet[peer].serves.clone();
-        let Some(serves) = serves.filter(|serves| !serves.address.is_empty()) else {
-            return false;
-        };
+        let Some(serves) = self.fleet[peer].listens_at().cloned() else { return false };
         let peers = &mut self.fleet.data_order(to).peers;
         if !peers.iter().any(|known| known.executor == peer) {
             peers.push(Peer { executor: peer, serves });

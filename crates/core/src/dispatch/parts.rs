@@ -4,7 +4,7 @@ use super::{Assigned, Order, Prepare};
 use crate::data::declared::DataOrder;
 use crate::encoded::{
     ASSIGNED_BYTES_MAX, Encoded, HELD_BYTES_MAX, ID_BYTES_MAX, OBJECT_COUNT_BYTES_MAX,
-    data_bytes_max, located_bytes_max, peer_bytes_max, rows_bytes_max,
+    PARENTS_BYTES_MAX, data_bytes_max, located_bytes_max, peer_bytes_max, rows_bytes_max,
 };
 use crate::limits::{ENVELOPE_BYTES_MAX, ORDER_BYTES_MAX, RUN_BYTES_MAX};
 
@@ -105,6 +105,9 @@ impl Parts {
         for object in data.release {
             self.next_data(ID_BYTES_MAX).release.push(object);
         }
+        for parents in data.parents {
+            self.next_data(PARENTS_BYTES_MAX).parents.push(parents);
+        }
         for located in data.fetch {
             self.next_data(located_bytes_max(&located)).fetch.push(located);
         }
@@ -120,6 +123,7 @@ impl DataOrder {
         self.peers.iter().map(peer_bytes_max).sum::<u64>()
             + self.fetch.iter().map(located_bytes_max).sum::<u64>()
             + self.demand.len() as u64 * OBJECT_COUNT_BYTES_MAX
+            + self.parents.len() as u64 * PARENTS_BYTES_MAX
             + ids as u64 * ID_BYTES_MAX
     }
 }
@@ -204,6 +208,7 @@ mod tests {
                 drop: ids(drop),
                 hold: ids(drop / 2),
                 release: ids(release),
+                parents: ids(release).into_iter().map(|id| (id, vec![ExecutorId(1); 2])).collect(),
                 may_leave: true,
             })),
             leave: true,
@@ -230,6 +235,7 @@ mod tests {
             into.drop.extend(data.drop);
             into.hold.extend(data.hold);
             into.release.extend(data.release);
+            into.parents.extend(data.parents);
             into.may_leave |= data.may_leave;
         }
         whole

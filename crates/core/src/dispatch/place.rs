@@ -412,6 +412,7 @@ impl Dispatcher {
         let notices = self.placement.notices_of_released();
         self.notify(notices);
         self.placement.note_demands();
+        self.tell_parents();
         self.tell_discards();
         while let Some(outgoing) = self.fleet.next_order() {
             let Outgoing { executor, incarnation, connection, mut order } = outgoing;

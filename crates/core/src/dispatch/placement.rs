@@ -8,6 +8,7 @@
 //! Executors and instances belong to others: it is lent them to look at, where
 //! it has to ask who stays and who reads what.
 
+mod broadcasts;
 mod catalog;
 mod check;
 mod copies;
@@ -29,6 +30,7 @@ use crate::data::index::{Change, Index, ObjectNo, Place};
 use crate::data::object::{Object, ObjectId, Sources};
 use crate::limits::HINT_HOLDERS_MAX;
 use crate::task::ExecutorId;
+use broadcasts::Broadcasts;
 use catalog::Catalog;
 use copies::Copies;
 use demands::Demands;
@@ -79,6 +81,8 @@ pub(super) struct Placement {
     readership: Readership,
     /// Copies of objects that are in caches alone.
     copies: Copies,
+    /// Objects on their way to many executors.
+    broadcasts: Broadcasts,
     /// Objects that need not be kept any more, of which nobody was told yet.
     released: Vec<ObjectId>,
     /// Objects that the executor whose update is taken in could get from nobody.
@@ -111,6 +115,7 @@ impl Placement {
         self.fetchers.remove(id);
         self.copies.forget(id);
         self.demands.forget(id);
+        self.broadcasts.left(id);
         // One that came back under another number has kept its place.
         let Some(place) = self.index.place(id) else { return Notices::new() };
         let mut fetching = BTreeSet::new();
@@ -144,6 +149,7 @@ impl Placement {
     /// An executor has said all that it holds, whatever it said before.
     pub(super) fn cache_listed(&mut self, id: ExecutorId, held: Vec<(ObjectId, u64)>) {
         let place = self.place(id);
+        held.iter().for_each(|(object, _)| self.broadcasts.came(id, *object));
         let all: Vec<_> = held.into_iter().map(|(object, size)| (object, Some(size))).collect();
         let coming = self.coming_to(place);
         for change in self.index.replace(place, &all) {
@@ -169,6 +175,7 @@ impl Placement {
         let mut notices = Notices::new();
         for (object, size) in added {
             notices.extend(self.copies.copied(id, object, stays));
+            self.broadcasts.came(id, object);
             let number = self.index.number(object);
             if let Some(object) = self.index.add(place, object, Some(size)) {
                 self.queues.holder_added(&self.index, place, object);
@@ -178,6 +185,7 @@ impl Placement {
         }
         for object in removed {
             notices.extend(self.copies.not_copied(id, *object));
+            self.broadcasts.went(id, *object);
         }
         // What never came is not one copy less.
         let is_held = |object: &ObjectId| {
@@ -217,8 +225,14 @@ impl Placement {
     }
 
     /// An object with where an executor may get it from, counted as on its way
-    /// there. Of the executors that are named some may serve nobody.
-    pub(super) fn locate(&mut self, to: ExecutorId, object: &Object) -> Located {
+    /// there. Of the executors that are named some may serve nobody; `serves` says
+    /// which do.
+    pub(super) fn locate(
+        &mut self,
+        to: ExecutorId,
+        object: &Object,
+        serves: impl Fn(ExecutorId) -> bool,
+    ) -> Located {
         let place = self.place(to);
         let mut coming = None;
         // Nobody else may want it any more: the task was the last to wait.
@@ -228,6 +242,7 @@ impl Placement {
         if peers.is_empty() && object.is_stored() && !self.index.holds(place, number) {
             coming = self.index.reader(number, place);
         }
+        self.broadcast(to, object, (number, place), serves);
         self.index.unwant(number);
         let sources = Sources { peers, store: object.is_stored(), coming };
         Located { object: object.clone(), sources }
@@ -244,6 +259,9 @@ impl Placement {
                 self.index.cancel_transfer(number, place);
                 self.queues.came_or_went(&self.index, place, number);
                 self.fetchers.insert(id);
+            }
+            if !self.is_held_by(id, object.id) {
+                self.broadcasts.went(id, object.id);
             }
         }
     }
@@ -284,6 +302,12 @@ impl Placement {
             let is_coming = |to| self.index.is_coming(self.place(to), number);
             or_coming_to.is_some_and(is_coming) || !self.index.holders(number).is_empty()
         })
+    }
+
+    /// Whether an executor holds an object.
+    fn is_held_by(&self, id: ExecutorId, object: ObjectId) -> bool {
+        let number = self.index.number(object);
+        number.is_some_and(|number| self.index.holds(self.place(id), number))
     }
 
     /// Whether the executor whose update is taken in could get an object from

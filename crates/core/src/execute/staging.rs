@@ -254,6 +254,9 @@ impl Executor {
         if !order.gone.is_empty() {
             data.stage.handle(now, stage::Event::Gone(order.gone));
         }
+        for (object, parents) in order.parents {
+            data.stage.handle(now, stage::Event::Parents { object, parents });
+        }
         if !order.drop.is_empty() {
             data.stage.handle(now, stage::Event::Drop(order.drop));
         }

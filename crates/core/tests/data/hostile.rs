@@ -102,7 +102,12 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(unpack, result)| Event::Unpacked { unpack: UnpackId(unpack), result }),
         4 => (id(), prop_oneof![any_object().prop_map(Ok), why().prop_map(Err)])
             .prop_map(|(object, now)| Event::Resolved { object, now }),
-        2 => (0..4u64, id()).prop_map(|(serve, object)| Event::Ask { serve: ServeId(serve), object }),
+        2 => (0..4u64, id(), number(), prop::option::of(number())).prop_map(
+            |(serve, object, from, length)| Event::Ask { serve: ServeId(serve), object, range: (from, length) }
+        ),
+        2 => (id(), vec((0..4u64).prop_map(ExecutorId), 0..4))
+            .prop_map(|(object, parents)| Event::Parents { object, parents }),
+        2 => (fetch(), number()).prop_map(|(fetch, bytes)| Event::Written { fetch, bytes }),
         2 => (0..4u64).prop_map(|serve| Event::Served(ServeId(serve))),
         1 => id().prop_map(Event::Lost),
         1 => (0..3u8).prop_map(|tier| Event::Full(TierId(tier))),

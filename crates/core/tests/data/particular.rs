@@ -366,7 +366,8 @@ fn an_object_without_a_version_is_asked_about_at_each_use() {
     node.want(3, &[input(&nameless, &[], true)]);
     let actions = node.send(Event::Resolved { object: ObjectId(1), now: Ok(once) });
     assert_eq!(ready_ids(&node.bring(actions)), [3]);
-    let refusal = node.send(Event::Ask { serve: ServeId(1), object: ObjectId(3) });
+    let refusal =
+        node.send(Event::Ask { serve: ServeId(1), object: ObjectId(3), range: (0, None) });
     assert_eq!(refusal, [Action::Refuse { serve: ServeId(1), why: Refusal::Gone }]);
     let actions = node.send(Event::Ended(key(3)));
     assert!(matches!(actions[..], [Action::Delete(gone)] if gone.object == ObjectId(3)));
@@ -501,7 +502,7 @@ fn one_that_reads_an_object_says_so_and_one_that_waits_for_it_does_not() {
     let waits = node.want(2, &[read_by(&two, 7)]);
     let mut answer = |object, serve| {
         let serve = ServeId(serve);
-        match node.send(Event::Ask { serve, object: ObjectId(object) })[..] {
+        match node.send(Event::Ask { serve, object: ObjectId(object), range: (0, None) })[..] {
             [Action::Refuse { why, .. }] => why,
             ref other => panic!("{other:?}"),
         }
@@ -512,7 +513,7 @@ fn one_that_reads_an_object_says_so_and_one_that_waits_for_it_does_not() {
     // Nobody waits for one that waits, whoever told it to.
     assert_eq!(node.fails(asked(&waits)[0].fetch, 0, FetchError::Coming), []);
     let refusal = |why| [Action::Refuse { serve: ServeId(4), why }];
-    let ask = |object| Event::Ask { serve: ServeId(4), object: ObjectId(object) };
+    let ask = |object| Event::Ask { serve: ServeId(4), object: ObjectId(object), range: (0, None) };
     assert_eq!(node.send(ask(2)), refusal(Refusal::Gone));
     assert_eq!(ready_ids(&node.bring(reads)), [1]);
     assert!(matches!(node.send(ask(1))[..], [Action::Serve { .. }]));
@@ -523,11 +524,13 @@ fn who_is_served_is_bounded_and_the_answer_comes_at_once() {
     let one = file(1, 60);
     let mut node = node(100).with(&[&one]);
     for serve in 0..32 {
-        let actions = node.send(Event::Ask { serve: ServeId(serve), object: ObjectId(1) });
+        let actions =
+            node.send(Event::Ask { serve: ServeId(serve), object: ObjectId(1), range: (0, None) });
         assert!(matches!(actions[..], [Action::Serve { .. }]));
     }
     let refused = |why| [Action::Refuse { serve: ServeId(99), why }];
-    let ask = |object| Event::Ask { serve: ServeId(99), object: ObjectId(object) };
+    let ask =
+        |object| Event::Ask { serve: ServeId(99), object: ObjectId(object), range: (0, None) };
     assert_eq!(node.send(ask(1)), refused(Refusal::Busy));
     assert_eq!(node.send(ask(2)), refused(Refusal::Gone));
     // What is served stays.

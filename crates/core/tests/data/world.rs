@@ -1,6 +1,9 @@
 //! One stage in a world of peers, stores, a disk and an executor, on a virtual
 //! clock. One seed gives one schedule.
 
+mod broadcasts;
+mod disk;
+
 use crate::queue::Queue;
 use crate::rng::Rng;
 use crate::trees::Trees;
@@ -104,6 +107,8 @@ pub(crate) struct World {
     serving: BTreeMap<ServeId, ObjectId>,
     slots: usize,
     outputs_open: usize,
+    /// The chunk that each request is for.
+    asked: BTreeMap<ServeId, (u64, u64)>,
     told: BTreeSet<ObjectId>,
     pub(crate) steps: u64,
     log: VecDeque<String>,
@@ -154,6 +159,7 @@ impl World {
             serving: BTreeMap::new(),
             slots: 2,
             outputs_open: 0,
+            asked: BTreeMap::new(),
             told: BTreeSet::new(),
             steps: 0,
             log: VecDeque::new(),
@@ -366,9 +372,8 @@ impl World {
                 self.send(Event::Connected);
             }
             _ => {
-                let serve = ServeId(self.next);
                 let object = if self.rng.percent(70) { here } else { any };
-                self.send(Event::Ask { serve, object });
+                self.broadcast_chance(object);
             }
         }
     }
@@ -544,7 +549,7 @@ impl World {
                 let at = self.now.0 + self.rng.below(2_000_000);
                 self.plan(at, Due::Event(Event::Served(serve)));
             }
-            Action::Refuse { .. } => {}
+            action => self.act_on_broadcast(&action),
         }
     }
 
@@ -603,6 +608,9 @@ impl World {
         offset: u64,
         length: Option<u64>,
     ) {
+        if source != Source::Store && self.hangs(fetch, length) {
+            return;
+        }
         let real = self.reals[&object].clone();
         let length = length.unwrap_or(real.size - offset);
         let has = match source {
@@ -655,31 +663,6 @@ impl World {
                 self.soon(Event::Fetched { fetch, bytes: length });
             }
         }
-    }
-
-    /// What is really on the disk is within the capacity, and what is in use
-    /// is there.
-    fn check_disk(&self) {
-        let mut used = vec![0; self.tiers.len()];
-        for (tier, size) in self.files.values() {
-            used[usize::from(*tier)] += size;
-        }
-        for file in self.partials.values() {
-            used[usize::from(file.tier)] += file.reach;
-        }
-        for (tier, bytes) in self.trees.bytes() {
-            used[usize::from(tier)] += bytes;
-        }
-        for (used, capacity) in used.iter().zip(&self.tiers) {
-            let (seed, state) = (self.seed, || self.describe());
-            assert!(used <= capacity, "seed {seed}: {used} of {capacity}\n{}", state());
-        }
-        let in_use = self.staged.values().flatten().chain(self.serving.values());
-        for object in in_use.filter(|object| self.stage.cache().holds(**object)) {
-            assert!(self.files.contains_key(object), "seed {}: {object} is gone", self.seed);
-        }
-        let is_there = self.unpacked.values().flatten().all(|object| self.trees.is_ready(*object));
-        assert!(is_there, "seed {}: gone under a task\n{}", self.seed, self.describe());
     }
 
     /// At the end nothing is left behind.

@@ -414,7 +414,7 @@ fn what_is_put_is_held_told_by_name_and_dropped_unless_in_use() {
     assert_eq!(changes.named, std::slice::from_ref(&one));
     assert_eq!(changes.state.map(|state| (state.capacity, state.used)), Some((100, 60)));
     // A peer fetches it: it stays until that is over.
-    let ask = stage::Event::Ask { serve: stage::ServeId(1), object: one.id };
+    let ask = stage::Event::Ask { serve: stage::ServeId(1), object: one.id, range: (0, None) };
     node.handle(execute::Event::Stage(ask));
     assert_eq!(Node::ends(&node.visit(Visit::Drop(one.id)).1), [VisitEnd::InUse]);
     node.handle(execute::Event::Stage(stage::Event::Served(stage::ServeId(1))));

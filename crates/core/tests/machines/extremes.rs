@@ -111,12 +111,17 @@ fn changes() -> impl Strategy<Value = Changes> {
         usage,
     });
     let ids = || vec((0..OBJECTS).prop_map(|id| ObjectId(id.into())), 0..4);
+    let silent = vec((0..OBJECTS, 0..4u64), 0..3).prop_map(|silent| {
+        let silent = silent.into_iter();
+        silent.map(|(id, of)| (ObjectId(id.into()), ExecutorId(of))).collect::<Vec<_>>()
+    });
+    let lost = (ids(), silent);
     let named = vec((0..OBJECTS, any::<bool>(), prop::option::of(size())), 0..2);
     let added = prop_oneof![12 => some, 1 => all];
-    (prop::bool::weighted(0.1), added, ids(), named, prop::option::of(state), ids()).prop_map(
-        |(anew, added, removed, named, state, unobtainable)| {
+    (prop::bool::weighted(0.1), added, ids(), named, prop::option::of(state), lost).prop_map(
+        |(anew, added, removed, named, state, (unobtainable, silent))| {
             let named = named.into_iter().map(|(id, long, size)| object(4 * id, long, size));
-            Changes { anew, added, removed, named: named.collect(), state, unobtainable }
+            Changes { anew, added, removed, named: named.collect(), state, unobtainable, silent }
         },
     )
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use falkon_core::data::cache::TierId;
 use falkon_core::data::object::{Object, ObjectId};
-use falkon_core::data::stage::{PartialId, ServeId, WriteError};
+use falkon_core::data::stage::{ByteRange, PartialId, ServeId, WriteError};
 use falkon_core::execute::VisitEnd;
 use falkon_core::task::Time;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -18,16 +18,20 @@ use falkon_net::secure::PeerAcceptor;
 /// The requests of peers.
 #[derive(Debug)]
 pub enum FromPeers {
-    /// A peer asks for an object. The answer comes at once.
+    /// A peer asks for an object. The answer comes at once, or when a chunk that is
+    /// on its way is there.
     Ask {
         /// This conversation.
         serve: ServeId,
         /// The object that it asks for.
         object: ObjectId,
+        /// Which bytes of it.
+        range: ByteRange,
         /// Where the answer goes; dropping it is [`Verdict::Gone`].
         answer: oneshot::Sender<Verdict>,
     },
-    /// A conversation that was answered [`Verdict::Serve`] is over.
+    /// A conversation that was answered [`Verdict::Serve`] or [`Verdict::Part`] is
+    /// over.
     Served(ServeId),
     /// An object that was to be served turned out to be gone or damaged.
     Lost(ObjectId),
@@ -68,6 +72,16 @@ pub enum FromPeers {
 pub enum Verdict {
     /// Yes; it must stay in its place until [`FromPeers::Served`].
     Serve,
+    /// Yes, from the file in which it is being made, unless it is in its place by
+    /// now; likewise.
+    Part {
+        /// The directory of the file.
+        tier: TierId,
+        /// The file.
+        partial: PartialId,
+        /// Bytes of the whole object.
+        whole: u64,
+    },
     /// Not now.
     Busy,
     /// The object is on its way here.

@@ -207,7 +207,8 @@ struct Asked {
 async fn ask(request: Request, shared: &Shared) -> Asked {
     let serve = ServeId(shared.next.fetch_add(1, Ordering::Relaxed));
     let (answer, verdict) = oneshot::channel();
-    let asking = FromPeers::Ask { serve, object: request.object, answer };
+    let range = (request.offset, request.length);
+    let asking = FromPeers::Ask { serve, object: request.object, range, answer };
     // Without the core no verdict comes, which is a refusal.
     let _ = shared.asks.send(asking).await;
     Asked { request, serve, verdict }
@@ -216,7 +217,7 @@ async fn ask(request: Request, shared: &Shared) -> Asked {
 /// Ends the conversations of a connection that has ended.
 async fn give_up(asked: VecDeque<Asked>, shared: &Shared) {
     for asked in asked {
-        if asked.verdict.await == Ok(Verdict::Serve) {
+        if matches!(asked.verdict.await, Ok(Verdict::Serve | Verdict::Part { .. })) {
             let _ = shared.asks.send(FromPeers::Served(asked.serve)).await;
         }
     }
@@ -226,15 +227,21 @@ impl Asked {
     /// Answers the request.
     async fn serve(self, shared: &Shared, writer: &mut Sender) -> io::Result<()> {
         let object = self.request.object;
-        match self.verdict.await.unwrap_or(Verdict::Gone) {
+        let found = match self.verdict.await.unwrap_or(Verdict::Gone) {
             Verdict::Busy => return writer.answer(Answer::without_body(Status::Busy, 0)).await,
             Verdict::Coming => {
                 return writer.answer(Answer::without_body(Status::Coming, 0)).await;
             }
             Verdict::Gone => return writer.answer(Answer::without_body(Status::Gone, 0)).await,
-            Verdict::Serve => {}
-        }
-        let result = match shared.cache.read(object) {
+            Verdict::Serve => shared.cache.read(object),
+            Verdict::Part { tier, partial, whole } => {
+                match shared.cache.read_partial(tier, partial) {
+                    Some(file) => Ok((file, whole)),
+                    None => shared.cache.read(object),
+                }
+            }
+        };
+        let result = match found {
             Err(error) => {
                 if matches!(error, CacheError::Lost { .. }) {
                     let _ = shared.asks.send(FromPeers::Lost(object)).await;

@@ -113,9 +113,9 @@ impl World<'_> {
             Action::Fetch { fetch, partial, object, source, offset, length, .. } => {
                 let object_bytes = self.object_bytes();
                 let bytes = length.unwrap_or_else(|| object_bytes.saturating_sub(offset));
-                let is_first = offset == 0;
                 let object = object_number(object.id);
-                let ends = Ends::Fetch { fetch, partial, object, is_first };
+                let range = (offset, length);
+                let ends = Ends::Fetch { fetch, partial, object, range };
                 self.fetch(number, source, bytes, ends);
             }
             Action::Seal { partial, object, size, .. } => {
@@ -147,6 +147,8 @@ impl World<'_> {
                 }
             }
             Action::Serve { serve, object, .. } => self.serve(number, serve, object),
+            Action::ServePart { serve, .. } => self.send_object(number, serve),
+            Action::GiveUp { fetch, partial } => self.give_up(number, fetch, partial),
             Action::Refuse { serve, why } => {
                 let failure = match why {
                     Refusal::Busy => Failure::Busy,
@@ -197,7 +199,7 @@ impl World<'_> {
         self.pump(number)
     }
 
-    fn object_bytes(&self) -> u64 {
+    pub(super) fn object_bytes(&self) -> u64 {
         self.scenario.workload.inputs.map_or(0, |inputs| inputs.object_bytes)
     }
 
@@ -233,7 +235,7 @@ impl World<'_> {
     pub(super) fn peer_asked(&mut self, id: TransferId) -> Result<(), Broken> {
         let now = self.events.now;
         let Some(transfer) = self.transfers.find(id) else { return Ok(()) };
-        let (Some(from), Ends::Fetch { object, .. }) = (transfer.from, transfer.ends) else {
+        let (Some(from), Ends::Fetch { object, range, .. }) = (transfer.from, transfer.ends) else {
             return Ok(());
         };
         let peer = &mut self.nodes[from.node as usize];
@@ -246,7 +248,8 @@ impl World<'_> {
             self.refuse(id, Failure::Unreachable);
             return Ok(());
         }
-        let ask = StageEvent::Ask { serve: ServeId(id.0), object: object_id(object) };
+        let (serve, object) = (ServeId(id.0), object_id(object));
+        let ask = StageEvent::Ask { serve, object, range };
         peer.machine.handle(peer.clock.at(now), CoreEvent::Stage(ask));
         self.pump(from.node)
     }
@@ -268,6 +271,23 @@ impl World<'_> {
             self.refuse(id, Failure::Gone);
             return;
         }
+        self.send_object(number, serve);
+    }
+
+    /// A node ends a transfer to it.
+    fn give_up(&mut self, number: u32, fetch: FetchId, partial: PartialId) {
+        let node = &mut self.nodes[number as usize];
+        let Some(id) = node.objects.fetches.remove(&(partial, fetch)) else { return };
+        let bytes = self.progress(id).unwrap_or(0);
+        self.abandon(id);
+        let why = FetchError::Unreachable("it was given up".to_owned());
+        self.nodes[number as usize].hear(StageEvent::FetchFailed { fetch, bytes, why });
+    }
+
+    /// A node sends what it has said that it serves.
+    fn send_object(&mut self, number: u32, serve: ServeId) {
+        let id = TransferId(serve.0);
+        let node = &mut self.nodes[number as usize];
         let Some(transfer) = self.transfers.find(id) else {
             node.hear(StageEvent::Served(serve));
             return;

@@ -17,9 +17,13 @@ use crate::event_queue::Event;
 use crate::flow::{Crossing, FlowId, Flows, ResourceId};
 use crate::scenario::Scenario;
 use crate::time::Nanos;
-use falkon_core::data::stage::{FetchId, PartialId};
+use falkon_core::data::limits::{BROADCAST_CHUNK_BYTES, BROADCAST_OBJECT_BYTES_MIN};
+use falkon_core::data::stage::{ByteRange, Event as StageEvent, FetchId, PartialId};
 use falkon_core::execute::TaskKey;
 use std::collections::BTreeMap;
+
+/// How often a node sees how far a chunk has come, in seconds.
+const PROGRESS_SECONDS: f64 = 0.25;
 
 /// The node of a transfer that goes to none.
 const NO_NODE: u32 = u32::MAX;
@@ -53,7 +57,7 @@ pub(super) enum Ends {
     /// A long message has left its sender.
     Message { dispatcher: u32, connection: u64, who: Who, way: Way },
     /// A cache has got an object, or a part of it.
-    Fetch { fetch: FetchId, partial: PartialId, object: u64, is_first: bool },
+    Fetch { fetch: FetchId, partial: PartialId, object: u64, range: ByteRange },
 }
 
 /// A node that sends.
@@ -315,6 +319,40 @@ impl World<'_> {
         let flow = self.transfers.flows.begin(self.events.now, bytes, &crosses, place as u64);
         transfer.flow = Some(flow);
         self.transfers.open[place] = Some(transfer);
+        self.plan_progress(id);
+    }
+
+    /// Has a node see how far a part of a large object has come that flows to it.
+    fn plan_progress(&mut self, id: TransferId) {
+        let Some(transfer) = self.transfers.find(id) else { return };
+        let is_fetched = matches!(transfer.ends, Ends::Fetch { .. });
+        let bytes = transfer.bytes;
+        if !is_fetched || self.object_bytes() < BROADCAST_OBJECT_BYTES_MIN {
+            return;
+        }
+        let chunk = BROADCAST_CHUNK_BYTES as f64 / self.transfers.node_bytes_per_s;
+        let pause = if bytes > BROADCAST_CHUNK_BYTES { chunk } else { PROGRESS_SECONDS };
+        let at = self.events.now.after(Nanos::from_seconds(pause));
+        self.events.plan(at, Event::TransferGoesOn(id));
+    }
+
+    /// How many bytes of a transfer have come, while it flows.
+    pub(super) fn progress(&self, id: TransferId) -> Option<u64> {
+        let transfer = self.transfers.open[self.transfers.place(id)?].as_ref()?;
+        let left = self.transfers.flows.left(transfer.flow?, self.events.now);
+        Some(transfer.bytes.saturating_sub(left.ceil() as u64))
+    }
+
+    /// A node sees how far a transfer to it has come.
+    pub(super) fn transfer_goes_on(&mut self, id: TransferId) -> Result<(), Broken> {
+        let Some(bytes) = self.progress(id) else { return Ok(()) };
+        self.plan_progress(id);
+        let Some(transfer) = self.transfers.find(id) else { return Ok(()) };
+        let (number, Ends::Fetch { fetch, .. }) = (transfer.node, transfer.ends) else {
+            return Ok(());
+        };
+        self.nodes[number as usize].hear(StageEvent::Written { fetch, bytes });
+        self.pump(number)
     }
 
     /// A transfer has brought all its bytes: what of them was gathered is written now,
@@ -349,7 +387,7 @@ impl World<'_> {
             self.has_moved(&transfer);
             let (object, is_whole) = match ends {
                 Ends::Read { object, .. } => (object, true),
-                Ends::Fetch { object, is_first, .. } => (object, is_first),
+                Ends::Fetch { object, range, .. } => (object, range.0 == 0),
                 Ends::Own { key, .. } => {
                     self.has_read(node, key);
                     continue;

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail at once")]
 
+mod broadcasts;
 mod data;
 mod demand;
 mod disks;

@@ -188,14 +188,12 @@ fn located() -> Vec<Located> {
 }
 
 fn data_order() -> DataOrder {
-    let peer = |executor, address: &str, fingerprint| Peer {
-        executor: ExecutorId(executor),
-        serves: Serving { address: address.to_owned(), fingerprint },
-    };
+    let serves = |address: &str, fingerprint| Serving { address: address.to_owned(), fingerprint };
+    let peer = |executor, serves| Peer { executor: ExecutorId(executor), serves };
     DataOrder {
         peers: vec![
-            peer(4, "node8:40001", vec![0xfe; 32]),
-            peer(300, "[2001:db8::9]:40001", Vec::new()),
+            peer(4, serves("node8:40001", vec![0xfe; 32])),
+            peer(300, serves("[2001:db8::9]:40001", Vec::new())),
         ],
         fetch: located()[..1].to_vec(),
         demand: vec![(objects()[0].id, 70_000), (objects()[1].id, 0)],
@@ -203,6 +201,7 @@ fn data_order() -> DataOrder {
         drop: vec![objects()[1].id],
         hold: vec![objects()[0].id],
         release: vec![objects()[0].id, objects()[1].id],
+        parents: vec![(objects()[0].id, vec![ExecutorId(4), ExecutorId(300)])],
         may_leave: true,
     }
 }
@@ -216,6 +215,7 @@ fn cache_changes() -> Changes {
         named: vec![placed()],
         state: Some(cache_state()),
         unobtainable: vec![second],
+        silent: vec![(first, ExecutorId(4))],
     }
 }
 

@@ -160,13 +160,14 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let gone = list_of(b"\x00");
     let drop = list_of(&[&b"\xc4\x10"[..], &[0; 16]].concat());
     let [hold, release] = [drop.clone(), drop.clone()];
-    let all = [peers, fetch, demand, gone, drop, hold, release];
+    let parents = list_of(&[&b"\x92\xc4\x10"[..], &[0; 16], b"\x90"].concat());
+    let all = [peers, fetch, demand, gone, drop, hold, release, parents];
     for (at, list) in all.into_iter().enumerate() {
-        let mut lists: [&[u8]; 8] = [b"\x90"; 8];
-        lists[7] = b"\xc2";
+        let mut lists: [&[u8]; 9] = [b"\x90"; 9];
+        lists[8] = b"\xc2";
         lists[at] = &list;
         let order =
-            [&b"\x92\x01\x9a\x00\x90\x90\x00\x90\x90\x90\x90\x98"[..], &lists.concat(), b"\xc2"]
+            [&b"\x92\x01\x9a\x00\x90\x90\x00\x90\x90\x90\x90\x99"[..], &lists.concat(), b"\xc2"]
                 .concat();
         assert!(ToExecutor::from_bytes(&order).is_ok(), "list {at}");
         all_bounded(&order);
@@ -199,11 +200,15 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let ids = list_of(&[&b"\xc4\x10"[..], &[0; 16]].concat());
     let named = list_of(&object);
     let none = &b"\x90"[..];
-    for [removed, named, unobtainable] in
-        [[&ids, none, none], [none, &named, none], [none, none, &ids]]
-    {
-        let head = &b"\x92\x01\x98\x00\x90\x90\xc2\xc2\x90\x90\x96\xc2\x90"[..];
-        let update = [head, removed, named, b"\xc0", unobtainable].concat();
+    let silent = list_of(&[&b"\x92\xc4\x10"[..], &[0; 16], b"\x00"].concat());
+    for [removed, named, unobtainable, silent] in [
+        [&ids, none, none, none],
+        [none, &named, none, none],
+        [none, none, &ids, none],
+        [none, none, none, &silent],
+    ] {
+        let head = &b"\x92\x01\x98\x00\x90\x90\xc2\xc2\x90\x90\x97\xc2\x90"[..];
+        let update = [head, removed, named, b"\xc0", unobtainable, silent].concat();
         assert!(FromExecutor::from_bytes(&update).is_ok());
         all_bounded(&update);
     }

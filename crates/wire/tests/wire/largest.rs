@@ -4,7 +4,7 @@
 
 use crate::examples::variants;
 use falkon_core::data::declared::Serving;
-use falkon_core::data::limits::CHANGES_OBJECTS_MAX;
+use falkon_core::data::limits::{BROADCASTS_MAX, CHANGES_OBJECTS_MAX};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::dispatch::{
@@ -294,6 +294,7 @@ fn the_largest_message_of_every_kind_from_an_executor_fits_a_frame() {
         named: vec![object(); named],
         state: Some(CacheState { capacity: NUMBER, used: NUMBER, usage }),
         unobtainable: vec![ObjectId(u128::MAX); UNOBTAINABLE_OBJECTS_MAX],
+        silent: vec![(ObjectId(u128::MAX), ExecutorId(NUMBER)); BROADCASTS_MAX],
     };
     let update = Update {
         number: NUMBER,

@@ -128,6 +128,7 @@ impl Stage {
         let item = self.items.get(&object);
         if item.is_some_and(|item| item.users.is_empty() && item.making.is_none()) {
             self.items.remove(&object);
+            self.leave_broadcast(object);
             if self.cache.entry(object).is_none() {
                 self.trees.gone(object, false);
             }

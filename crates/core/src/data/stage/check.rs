@@ -1,6 +1,7 @@
 //! The state checker of a stage: what must hold after every step.
 
 use super::{Stage, State, Timer};
+use crate::data::limits::CHUNK_WAITS_MAX;
 use crate::dispatch::CheckError;
 use crate::dispatch::check::ensure;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,6 +101,8 @@ impl Stage {
         ensure!(adopted.clone().all(|id| self.adopted.contains(&id)), "an output is not known");
         ensure!(adopted.count() == self.adopted.len(), "outputs are miscounted");
         ensure!(self.serves.len() <= self.serves_max, "too many are served");
+        let waits = self.waits.count();
+        ensure!(waits.is_some_and(|count| count <= CHUNK_WAITS_MAX), "requests are miscounted");
         for (object, entry) in self.cache.entries() {
             let expected = pins.remove(&object).unwrap_or(0);
             ensure!(entry.pins == expected, "{object}: {} pins, not {expected}", entry.pins);
@@ -138,10 +141,14 @@ impl Stage {
             let waits = making
                 .retry_at
                 .is_some_and(|at| self.timers.contains(&(at, Timer::Fetch(*object))));
+            let due = self.broadcasts.timer(*object);
+            let broadcast =
+                due.is_some_and(|at| self.timers.contains(&(at, Timer::Chunks(*object))));
             let goes_on = making.sealing
                 || !making.active.is_empty()
                 || waits
                 || !making.parked.is_empty()
+                || broadcast
                 || (is_hungry && self.transfers.len() >= self.fetches_max);
             ensure!(goes_on, "object {object} stands still: {making:?}");
             ensure!(self.cache.entry(*object).is_some_and(|at| !at.is_held), "{object}: no room");

@@ -53,6 +53,9 @@ pub struct UnpackId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServeId(pub u64);
 
+/// A part of an object: the first byte, and how many; `None` is all that follow.
+pub type ByteRange = (u64, Option<u64>);
+
 /// An input of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Input {
@@ -155,6 +158,14 @@ pub enum Event {
         /// How far the file will reach.
         until: u64,
     },
+    /// More of an object that may be broadcast has arrived and is written; told at
+    /// least every [`PROGRESS_BYTES`](crate::data::limits::PROGRESS_BYTES).
+    Written {
+        /// Of which transfer.
+        fetch: FetchId,
+        /// How many bytes it has brought from its start without a gap.
+        bytes: u64,
+    },
     /// A transfer is complete.
     Fetched {
         /// The fetch.
@@ -195,13 +206,24 @@ pub enum Event {
         /// How many bytes its unpacked form takes, or why it has none.
         result: Result<u64, UnpackError>,
     },
-    /// A peer asks for an object. The answer is [`Action::Serve`] or
-    /// [`Action::Refuse`], at once.
+    /// An object that is here, or on its way here, is broadcast.
+    Parents {
+        /// The object.
+        object: ObjectId,
+        /// Who sends the chunks of each tree; nobody if it is to be fetched like
+        /// any other from now on.
+        parents: Vec<ExecutorId>,
+    },
+    /// A peer asks for an object. The answer is [`Action::Serve`],
+    /// [`Action::ServePart`] or [`Action::Refuse`]: at once, or for a chunk that is
+    /// on its way here within [`CHUNK_WAIT_MICROS`](crate::data::limits::CHUNK_WAIT_MICROS).
     Ask {
         /// This conversation.
         serve: ServeId,
         /// What it wants.
         object: ObjectId,
+        /// Which bytes of it.
+        range: ByteRange,
     },
     /// A conversation is over, in whichever way.
     Served(ServeId),
@@ -465,6 +487,29 @@ pub enum Action {
         /// Its bytes.
         size: u64,
     },
+    /// Serve a part of an object that is on its way here, from its file, until
+    /// [`Event::Served`]. The file may be in the object's place by then.
+    ServePart {
+        /// To whom.
+        serve: ServeId,
+        /// What.
+        object: ObjectId,
+        /// The file.
+        partial: PartialId,
+        /// In which directory.
+        tier: TierId,
+        /// Bytes of the whole object.
+        size: u64,
+    },
+    /// End a transfer of which nothing is heard. The answer is
+    /// [`Event::FetchFailed`], unless it has come to its end meanwhile; nothing more
+    /// is written then.
+    GiveUp {
+        /// The transfer.
+        fetch: FetchId,
+        /// The file that it writes to.
+        partial: PartialId,
+    },
     /// Do not serve; the conversation is over.
     Refuse {
         /// Whom.
@@ -501,6 +546,9 @@ pub struct Changes {
     pub state: Option<CacheState>,
     /// What tasks here were to read, and nobody gave.
     pub unobtainable: Vec<ObjectId>,
+    /// Objects that are broadcast, and an executor that was to send each and of
+    /// which nothing was heard.
+    pub silent: Vec<(ObjectId, ExecutorId)>,
 }
 
 /// How a cache stands, and what it has done.

@@ -1,6 +1,6 @@
 //! Files in the making: one per object, from one source or several.
 
-use super::event::{Action, FetchError, FetchId, PartialId, Usage};
+use super::event::{Action, ByteRange, FetchError, FetchId, PartialId, Usage};
 use super::source::{Choice, SourceKey, Standing};
 use super::{Rank, Stage, StageError, State, Timer};
 use crate::data::cache::TierId;
@@ -57,6 +57,14 @@ pub(super) struct Transfer {
     pub(super) key: SourceKey,
     pub(super) offset: u64,
     pub(super) length: Option<u64>,
+    /// The tree that it is a chunk of, if a parent in a broadcast sends it.
+    pub(super) tree: Option<usize>,
+    /// How many bytes it has brought from its start without a gap, as far as that
+    /// was told, and when it began or last brought some.
+    pub(super) written: u64,
+    pub(super) heard: Time,
+    /// It was asked to end.
+    pub(super) is_given_up: bool,
 }
 
 /// All of an object that is to come.
@@ -82,6 +90,7 @@ impl Stage {
             return self.hasten(object, rank);
         }
         item.candidates.reopen();
+        self.broadcasts.begin(self.now, object);
         let (pending, tail) = all(item.size);
         item.making = Some(Making {
             partial: PartialId(self.next_partial),
@@ -180,6 +189,9 @@ impl Stage {
     }
 
     fn feed_one(&mut self, object: ObjectId) {
+        if self.feed_chunks(object) {
+            return;
+        }
         loop {
             let Some(item) = self.items.get_mut(&object) else { return };
             let Some(making) = item.making.as_mut().filter(|making| !making.sealing) else {
@@ -230,16 +242,36 @@ impl Stage {
     fn fetch(&mut self, object: ObjectId, source: Source, in_ranges: bool) {
         let Some(item) = self.items.get_mut(&object) else { return };
         let Some(making) = item.making.as_mut() else { return };
-        let (offset, length) = match making.tail.take() {
+        let part = match making.tail {
             Some(offset) => (offset, None),
             None => {
                 let Some((offset, run)) = making.pending.iter().next() else { return };
                 let ranged = in_ranges && source != Source::Store;
                 let length = if ranged { run.min(RANGE_BYTES) } else { run };
-                making.pending.remove(offset, length);
                 (offset, Some(length))
             }
         };
+        self.fetch_part(object, source, part, None);
+    }
+
+    /// Asks a source for a part of an object that nobody is sending; for a chunk
+    /// of a tree, if it is a parent there.
+    pub(super) fn fetch_part(
+        &mut self,
+        object: ObjectId,
+        source: Source,
+        (offset, length): ByteRange,
+        tree: Option<usize>,
+    ) {
+        let now = self.now;
+        let Some(item) = self.items.get_mut(&object) else { return };
+        let Some(making) = item.making.as_mut() else { return };
+        match length {
+            Some(length) => {
+                making.pending.remove(offset, length);
+            }
+            None => making.tail = None,
+        }
         if let Some(candidate) = item.candidates.find(source) {
             candidate.in_use = true;
         }
@@ -250,7 +282,18 @@ impl Stage {
         let key = SourceKey::of(source, &item.object);
         *self.loads.entry(key.clone()).or_default() += 1;
         let (partial, tier) = (making.partial, making.tier);
-        self.transfers.insert(fetch, Transfer { object, source, key, offset, length });
+        let transfer = Transfer {
+            object,
+            source,
+            key,
+            offset,
+            length,
+            tree,
+            written: 0,
+            heard: now,
+            is_given_up: false,
+        };
+        self.transfers.insert(fetch, transfer);
         let object = Arc::clone(&item.object);
         self.actions.push_back(Action::Fetch {
             fetch,

@@ -48,6 +48,18 @@ impl Stage {
         }
     }
 
+    /// [`super::Event::Written`].
+    pub(super) fn written(&mut self, fetch: FetchId, bytes: u64) {
+        let now = self.now;
+        let Some(transfer) = self.transfers.get_mut(&fetch) else { return };
+        if bytes > transfer.written {
+            transfer.written = bytes;
+            transfer.heard = now;
+            let object = transfer.object;
+            self.serve_waiting(object);
+        }
+    }
+
     /// An object turns out to be this large at least. If there is no room for
     /// it where it is, those that wait for it wait for room again.
     fn grow(&mut self, object: ObjectId, size: u64) -> bool {
@@ -75,10 +87,10 @@ impl Stage {
 
     /// [`super::Event::Fetched`].
     pub(super) fn fetched(&mut self, fetch: FetchId, bytes: u64) {
-        let Some(Transfer { object, source, offset, length, .. }) = self.end_transfer(fetch) else {
-            return;
-        };
+        let Some(transfer) = self.end_transfer(fetch) else { return };
+        let Transfer { object, source, offset, length, .. } = transfer;
         self.headway(object, source, bytes, true);
+        self.heard_parent(&transfer, false);
         let Some(item) = self.items.get_mut(&object) else { return };
         let until = offset.saturating_add(bytes);
         let expected = match length {
@@ -94,6 +106,7 @@ impl Stage {
                 return;
             }
         }
+        self.serve_waiting(object);
         self.go_on(object);
     }
 
@@ -118,6 +131,9 @@ impl Stage {
         // What came may be of a version that nobody can name.
         let lasts = length.is_some() || !self.fleeting.contains(&object);
         self.headway(object, source, bytes, lasts);
+        if let Some(tree) = transfer.tree {
+            self.chunk_failed(&transfer, tree, &why);
+        }
         let standing = match why {
             FetchError::Gone if self.may_come(object, source, false) => Standing::Coming,
             FetchError::Coming if self.may_come(object, source, true) => Standing::Coming,
@@ -136,7 +152,11 @@ impl Stage {
             FetchError::Write(error) => return self.disk_trouble(object, error),
         };
         let Some(item) = self.items.get_mut(&object) else { return };
-        item.candidates.answered(source, standing, why);
+        // A parent in a broadcast is no worse a source for that otherwise, and
+        // neither is one that was asked to end.
+        if transfer.tree.is_none() && !transfer.is_given_up {
+            item.candidates.answered(source, standing, why);
+        }
         let size = item.size;
         let Some(making) = item.making.as_mut() else { return };
         match (length, size) {
@@ -283,6 +303,7 @@ impl Stage {
     pub(super) fn here(&mut self, object: ObjectId) {
         self.untold.insert(object);
         self.weigh(object);
+        self.serve_waiting(object);
         // An output may have waited for just this; who waits for room has got
         // none.
         let idle = self.cache.entry(object).is_some_and(|entry| entry.pins == 0);

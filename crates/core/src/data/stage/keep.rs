@@ -1,6 +1,6 @@
 //! Outputs that are kept, objects that are served, dropped, or lost.
 
-use super::event::{Action, PartialId, Refusal, ServeId, WriteError};
+use super::event::{Action, ByteRange, PartialId, Refusal, ServeId, WriteError};
 use super::{Requester, Stage, StageError, State};
 use crate::data::cache::RefusedError;
 use crate::data::object::{Object, ObjectId};
@@ -142,10 +142,14 @@ impl Stage {
     }
 
     /// [`super::Event::Ask`].
-    pub(super) fn ask(&mut self, serve: ServeId, object: ObjectId) {
+    pub(super) fn ask(&mut self, serve: ServeId, object: ObjectId, range: ByteRange) {
         let entry = self.cache.entry(object).filter(|entry| entry.is_held);
         let entry = entry.filter(|_| !self.fleeting.contains(&object));
-        let Some(entry) = entry.filter(|_| !self.serves.contains_key(&serve)) else {
+        let is_known = self.serves.contains_key(&serve) || self.waits.has(serve);
+        let Some(entry) = entry.filter(|_| !is_known) else {
+            if !is_known && self.ask_for_chunk(serve, object, range) {
+                return;
+            }
             let why = if self.is_reading(object) { Refusal::Coming } else { Refusal::Gone };
             self.actions.push_back(Action::Refuse { serve, why });
             return;
@@ -171,6 +175,7 @@ impl Stage {
 
     /// [`super::Event::Served`].
     pub(super) fn served(&mut self, serve: ServeId) {
+        self.waits.remove(serve);
         let Some((object, pinned)) = self.serves.remove(&serve) else { return };
         if pinned {
             self.cache.unpin(object);

@@ -8,7 +8,7 @@ impl Stage {
     /// Whether there is anything to tell.
     #[must_use]
     pub fn has_changes(&self) -> bool {
-        self.anew || !self.untold.is_empty()
+        self.anew || !self.untold.is_empty() || self.broadcasts.has_silent()
     }
 
     /// What is held and had not been told, and the other way round, since the
@@ -27,7 +27,9 @@ impl Stage {
                 _ => {}
             }
         }
-        let empty = changes.added.is_empty() && changes.removed.is_empty();
+        changes.silent = self.broadcasts.take_silent();
+        let silent = &changes.silent;
+        let empty = changes.added.is_empty() && changes.removed.is_empty() && silent.is_empty();
         (changes.anew || !empty).then_some(changes)
     }
 

@@ -223,6 +223,17 @@ impl Candidates {
         Choice::Later(later)
     }
 
+    /// One to ask beside others: a holder that never broke, or else the store.
+    pub(super) fn spare(&self, may_be_asked: impl Fn(Source) -> bool) -> Option<Source> {
+        let open = |one: &&Candidate| {
+            let is_sound = one.source == Source::Store || (one.failures == 0 && !one.is_reader);
+            is_sound && one.standing == Standing::Open && !one.in_use && may_be_asked(one.source)
+        };
+        // The store is listed first.
+        let spare = self.list.iter().filter(open);
+        spare.max_by_key(|one| one.source != Source::Store).map(|one| one.source)
+    }
+
     /// Every source that was asked, and what it said.
     pub(super) fn tried(&self) -> Vec<(Source, FetchError)> {
         // The store is listed first here, and was asked last.

@@ -108,6 +108,16 @@ pub(in crate::dispatch) struct Executor {
 }
 
 impl Executor {
+    /// Where others fetch what it holds, if they can.
+    pub(in crate::dispatch) fn listens_at(&self) -> Option<&Serving> {
+        self.serves.as_ref().filter(|serves| !serves.address.is_empty())
+    }
+
+    /// Whether others can fetch what it holds.
+    pub(in crate::dispatch) fn serves_others(&self) -> bool {
+        self.listens_at().is_some()
+    }
+
     pub(super) fn new(id: ExecutorId, incarnation: u64, name: String) -> Executor {
         Executor {
             id,

@@ -246,7 +246,8 @@ impl Placement {
         let coming = self.index.coming(number).filter(|place| stays(*place)).count();
         for _ in held + coming..wanted {
             let Some(to) = self.next_to_copy(number, fleet) else { return false };
-            fetches.push((to, self.locate(to, found)));
+            let serves = |id| fleet[id].serves_others();
+            fetches.push((to, self.locate(to, found, serves)));
             self.copies.under_way.insert((to, object), instance.id);
         }
         true

@@ -109,6 +109,18 @@ impl World {
                 }
                 self.soon(Due::Stage(index, Event::Served(serve)));
             }
+            Action::ServePart { serve, .. } => {
+                if let Some(request) = self.data.serves.remove(&(index, serve)) {
+                    let length = request.length.expect("a part has a length");
+                    let end = request.offset + length;
+                    self.transfer(request, end);
+                }
+                self.soon(Due::Stage(index, Event::Served(serve)));
+            }
+            Action::GiveUp { fetch, .. } => {
+                let why = FetchError::Unreachable("it was given up".to_owned());
+                self.soon(Due::Stage(index, Event::FetchFailed { fetch, bytes: 0, why }));
+            }
             Action::Refuse { serve, why } => {
                 let why = match why {
                     Refusal::Busy => FetchError::Busy,
@@ -176,8 +188,9 @@ impl World {
         }
         let serve = ServeId(self.data.next_serve);
         self.data.next_serve += 1;
+        let range = (request.offset, request.length);
         self.data.serves.insert((index, serve), request);
-        self.handle_stage(index, Event::Ask { serve, object });
+        self.handle_stage(index, Event::Ask { serve, object, range });
     }
 
     /// Bytes flow, all of them or a part.

@@ -70,20 +70,31 @@ fn ids() -> impl Strategy<Value = Vec<ObjectId>> {
 pub(super) fn data_order() -> impl Strategy<Value = Box<DataOrder>> {
     let peer = (executor(), serving()).prop_map(|(executor, serves)| Peer { executor, serves });
     let demand = vec((object_id(), number()), 0..20);
-    let lists = (vec(executor(), 0..4), ids(), ids(), ids(), any::<bool>());
+    let parents = vec((object_id(), vec(executor(), 0..3)), 0..4);
+    let lists = (vec(executor(), 0..4), ids(), ids(), ids(), parents, any::<bool>());
     (vec(peer, 0..4), vec(located(), 0..4), demand, lists).prop_map(
-        |(peers, fetch, demand, (gone, drop, hold, release, may_leave))| {
-            let order = DataOrder { peers, fetch, demand, gone, drop, hold, release, may_leave };
-            Box::new(order)
+        |(peers, fetch, demand, (gone, drop, hold, release, parents, may_leave))| {
+            Box::new(DataOrder {
+                peers,
+                fetch,
+                demand,
+                gone,
+                drop,
+                hold,
+                release,
+                parents,
+                may_leave,
+            })
         },
     )
 }
 
 pub(super) fn changes() -> impl Strategy<Value = Box<Changes>> {
-    let held = (vec((object_id(), number()), 0..20), ids(), ids());
+    let silent = vec((object_id(), executor()), 0..4);
+    let held = (vec((object_id(), number()), 0..20), ids(), ids(), silent);
     (any::<bool>(), held, vec(object(), 0..4), option::of(cache_state())).prop_map(
-        |(anew, (added, removed, unobtainable), named, state)| {
-            Box::new(Changes { anew, added, removed, named, state, unobtainable })
+        |(anew, (added, removed, unobtainable, silent), named, state)| {
+            Box::new(Changes { anew, added, removed, named, state, unobtainable, silent })
         },
     )
 }

@@ -1,0 +1,152 @@
+//! Broadcasts: an object that many executors read reaches all of them in chunks,
+//! each of them serving the chunks that it has while the rest still comes.
+//!
+//! The chunks go down two trees over the members, even chunks down one and odd
+//! chunks down the other. A member has children in at most one of the two, two
+//! at most, so it sends as much as it receives, and every link is used in both
+//! directions. With *n* members the last has all of an object after about
+//! size/link + log₂ *n* × chunk/link.
+
+use super::limits::BROADCAST_CHUNK_BYTES;
+use std::collections::VecDeque;
+
+/// How many trees the chunks of an object go down in turn.
+pub const TREES: usize = 2;
+
+/// From whom each member receives the chunks of each tree: another member, by
+/// its place among them, or the source.
+pub type Parents = [Option<usize>; TREES];
+
+/// The tree that the chunk at `offset` goes down.
+#[must_use]
+pub fn tree_of(offset: u64) -> usize {
+    ((offset / BROADCAST_CHUNK_BYTES) % TREES as u64) as usize
+}
+
+/// How many of `bytes` from `offset` on belong to the chunk there.
+#[must_use]
+pub fn within_chunk(offset: u64, bytes: u64) -> u64 {
+    bytes.min(BROADCAST_CHUNK_BYTES - offset % BROADCAST_CHUNK_BYTES)
+}
+
+/// The parents of each of `members`. One member more or less, the last, changes
+/// the parents of a few others.
+#[must_use]
+pub fn parents(members: usize) -> Vec<Parents> {
+    let mut parents = vec![[None; TREES]; members];
+    for tree in 0..TREES {
+        for (child, parent) in Tree::of(members, tree) {
+            let of: &mut Parents = &mut parents[child];
+            of[tree] = parent;
+        }
+    }
+    parents
+}
+
+/// A tree that grows by one member after another. Every second member is inner:
+/// they form a complete binary tree. The others are leaves below it.
+struct Tree {
+    inner: Vec<usize>,
+    /// The members below it that stand where the next inner ones will, the first
+    /// foremost; one place more than there are inner members.
+    below: VecDeque<Option<usize>>,
+}
+
+impl Tree {
+    /// Each member, and its parent.
+    fn of(members: usize, tree: usize) -> Vec<(usize, Option<usize>)> {
+        let mut grown = Tree { inner: Vec::new(), below: VecDeque::from([None]) };
+        for member in 0..members {
+            match member % TREES == tree {
+                true => grown.add_inner(member),
+                false => grown.add_leaf(member),
+            }
+        }
+        grown.edges()
+    }
+
+    /// An inner member takes the first place, and who stood there moves below it.
+    fn add_inner(&mut self, member: usize) {
+        let moved = self.below.pop_front().flatten();
+        self.inner.push(member);
+        self.below.extend([moved, None]);
+    }
+
+    /// There are never more leaves than inner members and one, which have as
+    /// many places.
+    fn add_leaf(&mut self, member: usize) {
+        if let Some(place) = self.below.iter_mut().find(|place| place.is_none()) {
+            *place = Some(member);
+        }
+    }
+
+    /// The children of inner member `k` are at places 2k + 1 and 2k + 2 of the
+    /// tree, which the leaves continue.
+    fn edges(&self) -> Vec<(usize, Option<usize>)> {
+        let all = self.inner.iter().map(|member| Some(*member)).chain(self.below.iter().copied());
+        let edge = |(place, member): (usize, Option<usize>)| {
+            let parent = place.checked_sub(1).map(|place| self.inner[place / 2]);
+            Some((member?, parent))
+        };
+        all.enumerate().filter_map(edge).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many steps a member is away from the source, which is counted as one.
+    fn depth(parents: &[Parents], mut member: usize, tree: usize) -> usize {
+        let mut depth = 1;
+        while let Some(parent) = parents[member][tree] {
+            (member, depth) = (parent, depth + 1);
+            assert!(depth <= parents.len(), "tree {tree} has a cycle");
+        }
+        depth
+    }
+
+    #[test]
+    fn every_member_is_below_the_source_and_sends_no_more_than_it_receives() {
+        for members in 0..300_usize {
+            let parents = parents(members);
+            let levels = members.next_power_of_two().ilog2() as usize + 1;
+            let mut children = vec![[0; TREES]; members];
+            for tree in 0..TREES {
+                let roots = parents.iter().filter(|of| of[tree].is_none()).count();
+                assert_eq!(roots, members.min(1), "{members} members, tree {tree}");
+                for member in 0..members {
+                    let depth = depth(&parents, member, tree);
+                    assert!(depth <= levels, "{members} members: {member} is at {depth}");
+                    if let Some(parent) = parents[member][tree] {
+                        children[parent][tree] += 1;
+                    }
+                }
+            }
+            for (member, of) in children.iter().enumerate() {
+                assert!(of[member % TREES] <= 2, "{member} of {members} has {of:?}");
+                assert_eq!(of[(member + 1) % TREES], 0, "{member} of {members} is inner twice");
+            }
+        }
+    }
+
+    #[test]
+    fn one_member_more_changes_few() {
+        for members in 0..300 {
+            let (before, after) = (parents(members), parents(members + 1));
+            let changed = before.iter().zip(&after).filter(|(before, after)| before != after);
+            assert!(changed.count() <= 1, "the parents of several of {members} members change");
+        }
+    }
+
+    #[test]
+    fn chunks_go_down_the_trees_in_turn() {
+        assert_eq!(tree_of(0), 0);
+        assert_eq!(tree_of(BROADCAST_CHUNK_BYTES - 1), 0);
+        assert_eq!(tree_of(BROADCAST_CHUNK_BYTES), 1);
+        assert_eq!(tree_of(2 * BROADCAST_CHUNK_BYTES), 0);
+        assert_eq!(within_chunk(5, 3), 3);
+        assert_eq!(within_chunk(BROADCAST_CHUNK_BYTES - 2, 9), 2);
+        assert_eq!(within_chunk(BROADCAST_CHUNK_BYTES, u64::MAX), BROADCAST_CHUNK_BYTES);
+    }
+}

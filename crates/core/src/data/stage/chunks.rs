@@ -1,0 +1,313 @@
+//! Receiving an object that is broadcast: each chunk from the parent in its
+//! tree.
+//!
+//! A parent that has not got a chunk yet says so in time. One that says nothing
+//! for [`PARENT_SILENCE_MICROS`] hangs: the dispatcher is told, and names
+//! another. If it does not within [`PARENT_WAIT_MICROS`], the chunks come from a
+//! holder or the store, so nothing depends on the dispatcher's answer.
+
+use super::event::{Action, FetchError, FetchId};
+use super::fetch::Transfer;
+use super::source::SourceKey;
+use super::{Stage, Timer};
+use crate::data::broadcast::{TREES, tree_of, within_chunk};
+use crate::data::limits::{
+    BROADCAST_CHUNK_BYTES, BROADCAST_CHUNKS_MAX, BROADCAST_OBJECT_BYTES_MIN, BROADCASTS_MAX,
+    CHUNK_PAUSE_MICROS, PARENT_SILENCE_MICROS, PARENT_WAIT_MICROS,
+};
+use crate::data::object::{ObjectId, Source};
+use crate::task::{ExecutorId, Time};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Who sends the chunks of one tree.
+#[derive(Debug, Clone, Copy)]
+struct Parent {
+    id: ExecutorId,
+    /// When it last said something.
+    heard: Time,
+    /// It had not got a chunk, and is asked again then.
+    paused_until: Option<Time>,
+    /// Since when it gives nothing.
+    failed: Option<Time>,
+}
+
+/// The parents in one broadcast.
+#[derive(Debug)]
+struct Parents {
+    of: [Parent; TREES],
+    timer: Option<Time>,
+}
+
+/// The broadcasts in which this node receives.
+#[derive(Debug, Default)]
+pub(super) struct Broadcasts {
+    parents: BTreeMap<ObjectId, Parents>,
+    /// Parents of which nothing was heard, to be told.
+    silent: BTreeSet<(ObjectId, ExecutorId)>,
+}
+
+impl Broadcasts {
+    /// Whether there is anything to tell.
+    pub(super) fn has_silent(&self) -> bool {
+        !self.silent.is_empty()
+    }
+
+    /// Objects, and parents of which nothing was heard since the last call.
+    pub(super) fn take_silent(&mut self) -> Vec<(ObjectId, ExecutorId)> {
+        std::mem::take(&mut self.silent).into_iter().collect()
+    }
+
+    /// An object is asked for from now on.
+    pub(super) fn begin(&mut self, now: Time, object: ObjectId) {
+        let parents = self.parents.get_mut(&object).into_iter();
+        parents.flat_map(|parents| &mut parents.of).for_each(|parent| parent.heard = now);
+    }
+
+    fn parent(&mut self, object: ObjectId, tree: usize) -> Option<&mut Parent> {
+        self.parents.get_mut(&object).map(|parents| &mut parents.of[tree])
+    }
+
+    /// A parent gives nothing.
+    fn failed(&mut self, now: Time, object: ObjectId, tree: usize) {
+        let Some(parent) = self.parent(object, tree) else { return };
+        parent.failed.get_or_insert(now);
+        let silent = (object, parent.id);
+        if self.silent.len() < BROADCASTS_MAX {
+            self.silent.insert(silent);
+        }
+    }
+
+    /// When a broadcast is to be looked at again.
+    pub(super) fn timer(&self, object: ObjectId) -> Option<Time> {
+        self.parents.get(&object).and_then(|parents| parents.timer)
+    }
+}
+
+impl Stage {
+    /// [`super::Event::Parents`].
+    pub(super) fn parents(&mut self, object: ObjectId, parents: &[ExecutorId]) {
+        let now = self.now;
+        let Ok(ids) = <[ExecutorId; TREES]>::try_from(parents) else {
+            self.leave_broadcast(object);
+            return self.hunger(object);
+        };
+        if self.broadcasts.parents.len() >= BROADCASTS_MAX {
+            let items = &self.items;
+            self.broadcasts.parents.retain(|known, _| items.contains_key(known));
+            if self.broadcasts.parents.len() >= BROADCASTS_MAX {
+                return;
+            }
+        }
+        let fresh = |id| Parent { id, heard: now, paused_until: None, failed: None };
+        let known = self.broadcasts.parents.entry(object);
+        let known = known.or_insert_with(|| Parents { of: ids.map(fresh), timer: None });
+        for (parent, id) in known.of.iter_mut().zip(ids) {
+            if parent.id != id || parent.failed.is_some() {
+                *parent = fresh(id);
+            }
+        }
+        self.end_long_transfers(object);
+        let making = self.items.get_mut(&object).and_then(|item| item.making.as_mut());
+        if let Some(at) = making.and_then(|making| making.retry_at.take()) {
+            self.timers.remove(&(at, Timer::Fetch(object)));
+        }
+        self.hunger(object);
+    }
+
+    /// What comes in one piece from elsewhere comes in chunks from now on.
+    fn end_long_transfers(&mut self, object: ObjectId) {
+        if !self.is_in_chunks(object) {
+            return;
+        }
+        let Some(making) = self.items.get(&object).and_then(|item| item.making.as_ref()) else {
+            return;
+        };
+        let partial = making.partial;
+        for fetch in making.active.clone() {
+            let Some(transfer) = self.transfers.get_mut(&fetch) else { continue };
+            let is_long = transfer.length.is_none_or(|length| length > BROADCAST_CHUNK_BYTES);
+            let is_long = is_long && transfer.source != Source::Store;
+            if is_long && !std::mem::replace(&mut transfer.is_given_up, true) {
+                self.actions.push_back(Action::GiveUp { fetch, partial });
+            }
+        }
+    }
+
+    /// Whether an object on its way here comes in chunks.
+    fn is_in_chunks(&self, object: ObjectId) -> bool {
+        let Some(item) = self.items.get(&object) else { return false };
+        let is_large = item.size.is_some_and(|size| size >= BROADCAST_OBJECT_BYTES_MIN);
+        let in_parts = item.making.as_ref().is_some_and(|one| !one.single && one.tail.is_none());
+        is_large && in_parts && self.broadcasts.parents.contains_key(&object)
+    }
+
+    /// An object comes like any other from now on, or not at all.
+    pub(super) fn leave_broadcast(&mut self, object: ObjectId) {
+        if let Some(parents) = self.broadcasts.parents.remove(&object)
+            && let Some(at) = parents.timer
+        {
+            self.timers.remove(&(at, Timer::Chunks(object)));
+        }
+    }
+
+    /// Asks for as many chunks of an object as may be. Returns false if it does
+    /// not come in chunks, or has no source left but those of any object.
+    pub(super) fn feed_chunks(&mut self, object: ObjectId) -> bool {
+        if !self.is_in_chunks(object) {
+            return false;
+        }
+        for tree in 0..TREES {
+            while let Some((offset, length)) = self.next_chunk(object, tree) {
+                let Some((source, tree)) = self.chunk_source(object, tree) else { break };
+                if self.transfers.len() >= self.fetches_max {
+                    let making = self.items.get(&object).and_then(|item| item.making.as_ref());
+                    self.hungry.extend(making.map(|making| (making.rank, object)));
+                    break;
+                }
+                self.fetch_part(object, source, (offset, Some(length)), tree);
+            }
+        }
+        self.set_chunk_timer(object);
+        let making = self.items.get(&object).and_then(|item| item.making.as_ref());
+        let Some(making) = making else { return true };
+        let is_hungry = self.hungry.contains(&(making.rank, object));
+        let is_waiting = !making.active.is_empty() || !making.parked.is_empty() || is_hungry;
+        if is_waiting || self.broadcasts.timer(object).is_some() || making.pending.is_empty() {
+            return true;
+        }
+        self.leave_broadcast(object);
+        false
+    }
+
+    /// The first bytes that nobody is sending of the chunks of a tree.
+    fn next_chunk(&self, object: ObjectId, tree: usize) -> Option<(u64, u64)> {
+        let making = self.items.get(&object)?.making.as_ref()?;
+        making.pending.iter().find_map(|(first, count)| {
+            let end = first + count;
+            let here = tree_of(first) == tree;
+            let from = if here { first } else { first + within_chunk(first, u64::MAX) };
+            (from < end).then(|| (from, within_chunk(from, end - from)))
+        })
+    }
+
+    /// Whom to ask for the next chunk of a tree, and whether as its parent; nobody
+    /// if that is to wait.
+    fn chunk_source(&mut self, object: ObjectId, tree: usize) -> Option<(Source, Option<usize>)> {
+        let now = self.now;
+        let parent = *self.broadcasts.parent(object, tree)?;
+        let key = SourceKey::Peer(parent.id);
+        if parent.failed.is_none() && self.wrong.contains(&(object, key.clone())) {
+            self.broadcasts.failed(now, object, tree);
+        }
+        let Some(failed) = self.broadcasts.parent(object, tree)?.failed else {
+            let making = self.items.get_mut(&object)?.making.as_mut()?;
+            let (transfers, rank) = (&self.transfers, making.rank);
+            let in_tree =
+                |fetch: &&FetchId| transfers.get(fetch).is_some_and(|one| one.tree == Some(tree));
+            let asked = making.active.iter().filter(in_tree).count();
+            if asked >= BROADCAST_CHUNKS_MAX || parent.paused_until.is_some_and(|at| at > now) {
+                return None;
+            }
+            if self.loads.get(&key).is_some_and(|load| *load >= self.source_fetches_max) {
+                if !making.parked.contains(&key) {
+                    self.parked.entry(key.clone()).or_default().insert((rank, object));
+                    making.parked.push(key);
+                }
+                return None;
+            }
+            return Some((Source::Peer(parent.id), Some(tree)));
+        };
+        if now < failed.after(PARENT_WAIT_MICROS) {
+            return None;
+        }
+        let (wrong, loads, max) = (&self.wrong, &self.loads, self.source_fetches_max);
+        let item = self.items.get(&object)?;
+        let may_be_asked = |source| {
+            let key = SourceKey::of(source, &item.object);
+            let is_free = loads.get(&key).is_none_or(|load| *load < max);
+            is_free && !wrong.contains(&(object, key))
+        };
+        item.candidates.spare(may_be_asked).map(|source| (source, None))
+    }
+
+    /// A chunk has come whole from a parent, or it has said that it lives.
+    pub(super) fn heard_parent(&mut self, transfer: &Transfer, paused: bool) {
+        let now = self.now;
+        let Some(tree) = transfer.tree else { return };
+        let Some(parent) = self.broadcasts.parent(transfer.object, tree) else { return };
+        if transfer.source == Source::Peer(parent.id) {
+            parent.heard = now;
+            parent.paused_until = paused.then(|| now.after(CHUNK_PAUSE_MICROS));
+        }
+    }
+
+    /// A parent has not sent a chunk.
+    pub(super) fn chunk_failed(&mut self, transfer: &Transfer, tree: usize, why: &FetchError) {
+        let (now, object) = (self.now, transfer.object);
+        let Some(parent) = self.broadcasts.parent(object, tree) else { return };
+        // What one says that is a parent no more, or was given up, is old.
+        if transfer.source != Source::Peer(parent.id) || transfer.is_given_up {
+            return;
+        }
+        match why {
+            FetchError::Coming | FetchError::Busy => self.heard_parent(transfer, true),
+            // It may hear of the object in a moment.
+            FetchError::Gone if now.since(parent.heard) < PARENT_SILENCE_MICROS => {
+                parent.paused_until = Some(now.after(CHUNK_PAUSE_MICROS));
+            }
+            // That is this node's own trouble.
+            FetchError::Write(_) => {}
+            _ => self.broadcasts.failed(now, object, tree),
+        }
+    }
+
+    /// Something is due in a broadcast.
+    pub(super) fn chunks_due(&mut self, object: ObjectId) {
+        let now = self.now;
+        if let Some(parents) = self.broadcasts.parents.get_mut(&object) {
+            parents.timer = None;
+        }
+        let making = self.items.get(&object).and_then(|item| item.making.as_ref());
+        let Some(making) = making else { return };
+        let partial = making.partial;
+        for fetch in making.active.clone() {
+            let Some(transfer) = self.transfers.get_mut(&fetch) else { continue };
+            let Some(tree) = transfer.tree.filter(|_| !transfer.is_given_up) else { continue };
+            if now.since(transfer.heard) < PARENT_SILENCE_MICROS {
+                continue;
+            }
+            transfer.is_given_up = true;
+            let source = transfer.source;
+            self.actions.push_back(Action::GiveUp { fetch, partial });
+            let parent = self.broadcasts.parent(object, tree);
+            if parent.is_some_and(|parent| source == Source::Peer(parent.id)) {
+                self.broadcasts.failed(now, object, tree);
+            }
+        }
+        self.hunger(object);
+        self.set_chunk_timer(object);
+    }
+
+    /// Has a broadcast looked at when the next thing is due in it.
+    fn set_chunk_timer(&mut self, object: ObjectId) {
+        let making = self.items.get(&object).and_then(|item| item.making.as_ref());
+        let Some(parents) = self.broadcasts.parents.get_mut(&object) else { return };
+        let active = making.into_iter().flat_map(|making| &making.active);
+        let asked = active.filter_map(|fetch| self.transfers.get(fetch));
+        let asked = asked.filter(|one| one.tree.is_some() && !one.is_given_up);
+        let silent = asked.map(|one| one.heard.after(PARENT_SILENCE_MICROS)).min();
+        let waits = parents.of.iter().flat_map(|parent| {
+            let failed = parent.failed.map(|at| at.after(PARENT_WAIT_MICROS));
+            [parent.paused_until, failed]
+        });
+        let waits = waits.flatten().filter(|at| *at > self.now).min();
+        let is_open = making.is_some_and(|making| !making.pending.is_empty() && !making.sealing);
+        let next = waits.filter(|_| is_open).into_iter().chain(silent).min();
+        if parents.timer != next {
+            if let Some(at) = std::mem::replace(&mut parents.timer, next) {
+                self.timers.remove(&(at, Timer::Chunks(object)));
+            }
+            self.timers.extend(next.map(|at| (at, Timer::Chunks(object))));
+        }
+    }
+}
