@@ -88,6 +88,8 @@ struct World {
     journal: Vec<Record>,
     told: Told,
     nodes: Vec<Node>,
+    /// Executors that have said to this dispatcher that they leave; some are gone.
+    left: BTreeSet<u64>,
     /// Who completed which task.
     ran: BTreeMap<Task, Vec<u64>>,
     next: u64,
@@ -103,6 +105,7 @@ impl World {
             journal: Vec::new(),
             told: Told::default(),
             nodes: Vec::new(),
+            left: BTreeSet::new(),
             ran: BTreeMap::new(),
             next: 0,
             instances: 0,
@@ -185,12 +188,7 @@ impl World {
 
     /// A task for each executor is accepted: those that are there are to have one.
     fn is_accepted(&mut self, id: InstanceId) {
-        let nodes = &self.nodes;
-        let leaves = |incarnation: &u64| {
-            nodes.iter().any(|node| node.incarnation == *incarnation && node.leaving)
-        };
-        let there = self.told.present.iter().filter(|incarnation| !leaves(incarnation));
-        for incarnation in there {
+        for incarnation in self.told.present.difference(&self.left) {
             *self.told.wanted.entry((id, *incarnation)).or_insert(1) = 1;
         }
     }
@@ -336,6 +334,7 @@ impl World {
         }
         self.nodes[at].updates = number;
         self.nodes[at].leaving = true;
+        self.left.insert(self.nodes[at].incarnation);
         self.handle(Event::Update { connection, update });
     }
 
@@ -411,6 +410,7 @@ impl World {
         dispatcher.recovered(Time(self.now));
         self.dispatcher = dispatcher;
         self.nodes.retain(|node| !node.leaving);
+        self.left.clear();
         self.nodes.iter_mut().for_each(|node| node.connection = None);
     }
 
