@@ -3,6 +3,7 @@
 
 mod collected;
 pub(super) mod message;
+mod source;
 mod unpacking;
 
 use super::Log;
@@ -16,7 +17,7 @@ use falkon_core::collect::CollectOptions;
 use falkon_core::data::cache::{CacheOptions, Eviction, Recorded, TierId};
 use falkon_core::data::declared;
 use falkon_core::data::limits::BROADCAST_OBJECT_BYTES_MIN;
-use falkon_core::data::object::{CONTENT_PREFIX, Object, ObjectId, Source};
+use falkon_core::data::object::{Object, ObjectId, Source};
 use falkon_core::data::stage::{
     Action, Event, FetchError, FetchId, PartialId, Refusal, Requester, ServeId, StageOptions,
     WriteError,
@@ -26,12 +27,13 @@ use falkon_core::task::{ExecutorId, Time};
 use falkon_data::cache::{CacheError, Copies, DiskCache, OpenError, Reused};
 use falkon_data::object::{Landing, Progress};
 use falkon_data::overflow::OverflowDirectory;
-use falkon_data::peer::{Fetcher, FromPeers, Peer, PeerError, Piece, Server, Verdict};
-use falkon_data::store::{StoreError, StoreUrl, Stores, Want};
+use falkon_data::peer::{Fetcher, FromPeers, Peer, Piece, Server, Verdict};
+use falkon_data::store::{StoreUrl, Stores};
 use falkon_net::ids::object_id;
 use falkon_net::secure::{Level, PeerAcceptor, PeerIdentity, Secret};
 use falkon_process::Unchanged;
 use message::{FromObjects, write_error};
+use source::{from_store, peer_error, store_error};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
@@ -641,65 +643,4 @@ fn listen_at(own: IpAddr) -> std::io::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind((own, 0))?;
     let address = listener.local_addr()?;
     Ok((listener, address))
-}
-
-async fn from_store(
-    stores: &Stores,
-    object: &Object,
-    offset: u64,
-    length: Option<u64>,
-    landing: &Arc<Landing>,
-) -> Result<u64, FetchError> {
-    let url =
-        StoreUrl::parse(&object.url).map_err(|error| FetchError::Refused(error.to_string()))?;
-    // An output of a task has the version that the task gave it.
-    let any = object.version.is_empty() || object.version.starts_with("made:");
-    let by_content = object.version.starts_with(CONTENT_PREFIX);
-    let version = (!any && !by_content).then(|| object.version.to_string());
-    // The whole object is requested without a range: not every server gives
-    // parts.
-    let length = length.filter(|length| offset > 0 || object.size != Some(*length));
-    match stores.fetch(&url, &Want { offset, length, version }, landing).await {
-        Ok(fetched) => Ok(fetched.bytes),
-        Err(error) => Err(store_error(object, error)),
-    }
-}
-
-fn store_error(object: &Object, error: StoreError) -> FetchError {
-    match error.root() {
-        StoreError::NotThere { .. }
-        | StoreError::NotAllowed { .. }
-        | StoreError::Refused { .. }
-        | StoreError::ReadOnly { .. }
-        | StoreError::Archive(_)
-        | StoreError::Member { .. } => FetchError::Refused(error.to_string()),
-        StoreError::Changed { now: Some(now), .. } if !now.version.is_empty() => {
-            FetchError::Changed(Arc::new(Object {
-                id: object_id(&object.url, &now.version),
-                url: object.url.clone(),
-                version: now.version.as_str().into(),
-                size: now.bytes,
-            }))
-        }
-        StoreError::Changed { .. } | StoreError::Unreachable { .. } => {
-            FetchError::Unreachable(error.to_string())
-        }
-        StoreError::DiskFull { .. } => FetchError::Write(WriteError::Full),
-        StoreError::Local { .. } => FetchError::Write(WriteError::Failed(error.to_string())),
-    }
-}
-
-fn peer_error(error: PeerError) -> FetchError {
-    match error {
-        PeerError::Gone => FetchError::Gone,
-        PeerError::Busy => FetchError::Busy,
-        PeerError::Coming => FetchError::Coming,
-        PeerError::Unreachable { .. } | PeerError::Lost { .. } => {
-            FetchError::Unreachable(error.to_string())
-        }
-        PeerError::NotAllowed { .. } => FetchError::Refused(error.to_string()),
-        PeerError::Wrong { .. } => FetchError::Wrong(error.to_string()),
-        PeerError::DiskFull(_) => FetchError::Write(WriteError::Full),
-        PeerError::Local(_) => FetchError::Write(WriteError::Failed(error.to_string())),
-    }
 }
