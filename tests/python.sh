@@ -31,7 +31,7 @@ fi
 # The other sides of the package's integrations, and another cloudpickle to meet.
 if ! "$home/bin/python" -c 'import joblib, dask, pandas, parsl, snakemake' 2>/dev/null; then
     echo "installing Parsl, Snakemake, joblib, Dask and pandas"
-    "$home/bin/pip" install --quiet --disable-pip-version-check --retries 1 joblib dask pandas parsl snakemake ||
+    timeout 600 "$home/bin/pip" install --quiet --disable-pip-version-check --retries 1 joblib dask pandas parsl snakemake ||
         echo "skipped: some of Parsl, Snakemake, joblib, Dask and pandas (they cannot be installed)"
 fi
 # What the examples run, and test_libraries.py.
@@ -43,7 +43,7 @@ if ! "$home/bin/python" -c "$has_all" $examples $libraries; then
     echo "installing $examples $libraries"
     # Each alone: where one cannot be installed the others can.
     for package in $examples ${libraries/sklearn/scikit-learn}; do
-        "$home/bin/pip" install --quiet --disable-pip-version-check --retries 1 "$package" || true
+        timeout 300 "$home/bin/pip" install --quiet --disable-pip-version-check --retries 1 "$package" || true
     done
 fi
 programs() (
@@ -66,8 +66,8 @@ if ! [[ -d $FALKON_CLOUDPICKLE_2 ]] &&
     unset FALKON_CLOUDPICKLE_2
 fi
 # Tests that need what is not there say so.
-"$home/bin/python" -W ignore -m unittest discover -v -s python/tests 2>&1 |
-    sed -E "s/^(test_[^ ]+) .*skipped '(.*)'$/skipped: \\1 (\\2)/; /\\.\\.\\. ok$/d"
+"$home/bin/python" -W ignore python/tests/every.py 2>&1 |
+    sed -uE "s/^(test_[^ ]+) .*skipped '(.*)'$/skipped: \\1 (\\2)/; /\\.\\.\\. ok$/d"
 
 version=$("$home/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 has_standard_tests() { "$home/bin/python" -c 'import test.test_concurrent_futures' 2>/dev/null; }
@@ -77,7 +77,7 @@ if ! has_standard_tests && [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null;
         { apt-get update -qq && apt-get install -y -qq "libpython$version-testsuite"; } >/dev/null 2>&1 || true
 fi
 if has_standard_tests; then
-    "$home/bin/python" -W ignore python/tests/standard_executor.py
+    timeout 600 "$home/bin/python" -W ignore python/tests/standard_executor.py
 else
     echo "skipped: CPython's tests of concurrent.futures (libpython$version-testsuite is not installed)"
 fi
@@ -107,5 +107,5 @@ for other in 3.10 3.11 3.12 3.13 3.14; do
         fi
     fi
     echo "CPython's tests of concurrent.futures with Python $other"
-    "$home-$other/bin/python" -W ignore python/tests/standard_executor.py
+    timeout 600 "$home-$other/bin/python" -W ignore python/tests/standard_executor.py
 done

@@ -85,7 +85,7 @@ class Clients(unittest.TestCase):
     def test_a_command_on_each_executor(self):
         (result,) = self.client.everywhere(["echo", "here"]).results()
         self.assertEqual(result.stdout, "here\n")
-        names = [one["name"] for one in self.client.report()["executors"]]
+        names = [one["name"] for one in self.client.status()["executors"]]
         self.assertEqual([result.executor], names)
         with self.assertRaises(falkon.ClientError):
             self.client.everywhere(["echo"], range="1-2")

@@ -1,4 +1,4 @@
-"""``falkon.Executor`` with real processes: ``python -m unittest discover python/tests``.
+"""``falkon.Executor`` with real processes: ``tests/python.sh target/debug/falkon``.
 
 The program is the one that FALKON_BINARY names.
 """

@@ -318,7 +318,7 @@ class Loss(InFolder):
                 (kind,) = executor._shared._kinds.values()
                 rows = [1, [b"", bytes(12)]]
                 task_class = kind.task_class
-                submission = [3, kind.template, rows, [task_class], [[3, 0]], None, [], None]
+                submission = [3, kind.template, rows, [task_class], [[3, 0]], None, [], None, None]
                 answer = own(1, instance, 1, 99, submission)
                 self.assertEqual(answer[0], 1)
                 more = [executor.submit(abs, -n) for n in range(20)]
