@@ -4,15 +4,26 @@
 //! finds no scheduler to talk to, or may not mount a disk, has done neither:
 //! it calls [`skip`], and the runner reports it as ignored, with the reason.
 //! A test program of this kind has `harness = false`, `#[trial]` in the place of
-//! `#[test]`, and `fn main() { falkon_trials::main() }`.
+//! `#[test]`, and `fn main() { falkon_trials::main() }`. A test that takes longer
+//! than [`LONGEST`] ends the run, which names it.
 
 use libtest_mimic::{Arguments, Completion, Failed};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
 
 pub use falkon_trials_macros::trial;
 #[doc(hidden)]
 pub use inventory;
+
+/// The time after which a test is taken for one that hangs.
+/// `FALKON_LONGEST_SECONDS` sets another.
+pub const LONGEST: Duration = Duration::from_secs(900);
+
+/// The tests that run now, and when they began.
+static RUNNING: Mutex<Vec<(&'static Trial, Instant)>> = Mutex::new(Vec::new());
 
 /// A test, as `#[trial]` notes it.
 #[doc(hidden)]
@@ -49,13 +60,34 @@ impl Trial {
         }
     }
 
-    fn outcome(&self) -> Result<Completion, Failed> {
-        match catch_unwind(AssertUnwindSafe(self.run)) {
+    fn outcome(&'static self) -> Result<Completion, Failed> {
+        with_running(|running| running.push((self, Instant::now())));
+        let ended = catch_unwind(AssertUnwindSafe(self.run));
+        with_running(|running| running.retain(|(trial, _)| !std::ptr::eq(*trial, self)));
+        match ended {
             Ok(()) => Ok(Completion::Completed),
             Err(payload) => match payload.downcast::<Skipped>() {
                 Ok(skipped) => Ok(Completion::ignored_with(skipped.0)),
                 Err(payload) => resume_unwind(payload),
             },
+        }
+    }
+}
+
+fn with_running<T>(use_it: impl FnOnce(&mut Vec<(&'static Trial, Instant)>) -> T) -> T {
+    use_it(&mut RUNNING.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+}
+
+/// Ends the program when a test takes longer than it may.
+fn watch(longest: Duration) {
+    loop {
+        thread::sleep(longest.min(Duration::from_secs(1)));
+        let hanging = with_running(|running| {
+            running.iter().find(|(_, since)| since.elapsed() > longest).map(|(trial, _)| *trial)
+        });
+        if let Some(trial) = hanging {
+            eprintln!("test {} hangs: it has run for {} s", trial.path(), longest.as_secs());
+            std::process::exit(101);
         }
     }
 }
@@ -72,6 +104,9 @@ pub fn one_by_one() -> ExitCode {
 }
 
 fn run(threads: Option<usize>) -> ExitCode {
+    let longest = std::env::var("FALKON_LONGEST_SECONDS").ok().and_then(|text| text.parse().ok());
+    let longest = longest.map_or(LONGEST, Duration::from_secs);
+    thread::spawn(move || watch(longest));
     let (filters, words) = filters(std::env::args());
     let mut arguments = Arguments::from_iter(words);
     arguments.test_threads = threads.or(arguments.test_threads);
