@@ -98,6 +98,8 @@ _OF_LOGIC = {
     9: "there are {1} instances already",
     NO_ROOM: "the dispatcher has no room for more: its disk at {1} has {2} bytes free, and {3} are "
     "wanted; make room there, read results, or destroy instances that are over",
+    12: "no executor is there that could run it: start one (falkon executor)",
+    13: "instance {1} has a task already for executors that join",
 }
 _PARTS = (
     "rows", "classed tasks", "names", "row column", "class run", "name column",

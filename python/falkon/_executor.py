@@ -29,6 +29,7 @@ from ._arguments import Shared, arguments, use
 from ._calls import PICKLED, Functions, applying, dumps
 from ._connection import AWAY_SECONDS
 from ._errors import NoRoom
+from ._everywhere import First
 from ._futures import Future
 from ._imports import foreseen
 from ._kinds import Kind
@@ -323,6 +324,31 @@ class Executor(StandardExecutor):
             of_kind = use(uses, session, future, kind) if uses else kind
             session.submit(of_kind, PICKLED + data, future)
             yield future
+
+    def everywhere(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> List[Future[T]]:
+        """Makes a call once on each executor that is there now, in one of its workers.
+
+        Returns a future for each, once the dispatcher has counted them. A call ends with
+        :class:`TaskFailed` if its executor leaves. Without a dispatcher there is one
+        executor. Arguments cannot be futures: pass their results.
+        """
+        if self._files[1] or self._large:
+            raise ValueError("each executor would write the same files: leave out outputs and large_result")
+        shared = self._shared
+        session = shared.session()
+        if session.access is None:
+            return [self.submit(fn, *args, **kwargs)]
+        first: First[T] = First()
+        kind = shared.kind(fn, self._class)
+        data, needs, uses = arguments(session, (*kind.before, *args), kwargs, files=self._files)
+        if needs or (uses and uses.waits):
+            raise ValueError(
+                "a call that is made everywhere waits for no others: pass the result() of futures"
+            )
+        if uses and uses.outputs:
+            raise ValueError("each executor would write the same files: pass paths as texts")
+        session.submit(use(uses, session, first, kind) if uses else kind, PICKLED + data, first)
+        return first.all()
 
     def put(self, value: T) -> Future[T]:
         """A future that has this value, for many calls that take it.

@@ -403,7 +403,9 @@ class Session(Maker):
                 self._try_later()
             return
         with self._lock:
-            self._submissions.accepted(message[1])
+            early = self._submissions.accepted(message[1], message[3])
+        if early:
+            self._end_calls(early)
         if self._submissions.has_failed():
             self._end_failed()
 
@@ -446,6 +448,11 @@ class Session(Maker):
 
     def _take_results(self, delivery: Message) -> None:
         _, start, results, _, _, _ = delivery
+        self._end_calls(results, start)
+
+    def _end_calls(self, results: List[Message], start: Optional[int] = None) -> None:
+        """Ends the calls that results are about, which are those from number ``start`` on
+        if they have just been received."""
         with self._lock:
             count, ended = self._submissions.ended(results)
         end = self._outcomes.end
@@ -461,7 +468,8 @@ class Session(Maker):
                 end_all([(future, error)])
         with self._lock:
             self._submissions.remove(ended)
-            self.connection.received(start + count)
+            if start is not None:
+                self.connection.received(start + count)
             done = self._closing and self._is_idle()
         if done:
             self._leave()

@@ -9,6 +9,7 @@ from typing import Any, Callable, Deque, Dict, Iterable, List, Optional, Tuple
 from ._arguments import declared
 from ._connection import CANCEL, SUBMIT, Connection, Message
 from ._errors import BUSY, GAP, NO_ROOM, TaskFailed, concerns_its_calls, refusal
+from ._everywhere import Alone, First
 from ._futures import PENDING, Future
 from ._kinds import Call, Groups, Kind
 
@@ -52,6 +53,8 @@ class Submissions:
         """Calls whose values may be too much for one message together, and calls that
         take theirs: these are made again with values that are objects."""
         self._wide_from = WIDE_VALUES_HERE if connection.access is None else WIDE_VALUES
+        self._alone: Optional[Alone] = None
+        """The submission that nothing is sent behind, until it is answered."""
         self._next_task = 0
         self._client = int.from_bytes(os.urandom(8), "little") or 1
         """Distinguishes calls that are submitted again from another client's."""
@@ -80,7 +83,12 @@ class Submissions:
     def send(self) -> None:
         """Sends queued calls, as far as batches may be under way."""
         queue = self._queue
-        while queue and len(self._sent) < BATCHES_UNDER_WAY and not self._returned:
+        while (
+            queue
+            and len(self._sent) < BATCHES_UNDER_WAY
+            and not self._returned
+            and self._alone is None
+        ):
             groups = Groups()
             first = groups.first
             room = BATCH_BYTES
@@ -93,6 +101,12 @@ class Submissions:
                     ready = self._ready(call)
                     if ready is None:
                         continue
+                    if type(future) is First:
+                        if groups.all:
+                            queue.appendleft(ready)
+                        else:
+                            self._send_group(ready[0], [ready], everywhere=[False, []])
+                        break
                     groups.add(ready)
                     payload = ready[1]
                 else:
@@ -105,7 +119,9 @@ class Submissions:
             for kind, calls in groups.all:
                 self._send_group(kind, calls)
 
-    def _send_group(self, kind: Kind, calls: List[Call]) -> None:
+    def _send_group(
+        self, kind: Kind, calls: List[Call], everywhere: Optional[Message] = None
+    ) -> None:
         first, count = self._next_task, len(calls)
         self._next_task = first + count
         payloads = [call[1] for call in calls]
@@ -135,13 +151,15 @@ class Submissions:
             None,
             after,
             declared(calls) if kind.has_data else None,
-            None,
+            everywhere,
         ]
         connection = self._connection
         request = connection.request(
             SUBMIT, connection.instance, first, self._client, submission
         )
         self._sent[request] = calls
+        if everywhere:
+            self._alone = Alone(request, calls[0])
 
     # Answers to submissions.
 
@@ -149,13 +167,24 @@ class Submissions:
         """Whether a request was a submission that is not answered yet."""
         return request in self._sent
 
-    def accepted(self, request: int) -> None:
-        """A submission was accepted: others can follow."""
+    def accepted(self, request: int, count: int) -> List[Message]:
+        """A submission was accepted, and is ``count`` tasks: others can follow. Returns
+        results of these tasks that came before this answer."""
         del self._sent[request]
         self._pause = BUSY_SECONDS[0]
         self._batch_calls = min(2 * self._batch_calls, BATCH_CALLS)
+        alone, results = self._alone, []
+        if alone is not None and alone.request == request:
+            self._alone, results = None, alone.results
+            first = alone.first._task or 0
+            # Of one that was accepted before, and has ended since, the number may not be known.
+            count = max(1, count, *(run[0] + run[1] - first for run in results))
+            for other in alone.first.accepted(count):
+                self._pending[other._task or 0] = other
+            self._next_task = first + count
         if self._queue:
             self.send()
+        return results
 
     def refused(self, message: Message) -> Tuple[List[Future[Any]], bool]:
         """A submission was refused, and so are those behind it. If the reason is one of
@@ -169,6 +198,8 @@ class Submissions:
         is_final = kind not in (BUSY, GAP, NO_ROOM)
         lost: List[Future[Any]] = []
         calls = self._sent.pop(message[1])
+        if self._alone is not None and self._alone.request == message[1]:
+            self._alone = None
         first = calls[0][2]._task or 0
         for _, _, future in calls:
             self.withdraw(future)
@@ -232,6 +263,8 @@ class Submissions:
         for run in runs:
             first, length = run[0], run[1]
             count += length
+            if self._alone is not None and self._alone.holds(run):
+                continue
             for task in range(first, first + length):
                 future = pending.get(task)
                 if future is not None:
@@ -324,4 +357,5 @@ class Submissions:
         left += self._failed
         for owned in (self._wide, self._pending, self._queue, self._sent, self._returned, self._failed):
             owned.clear()  # type: ignore[attr-defined]
+        self._alone = None
         return left
