@@ -7,8 +7,8 @@ use falkon_core::data::limits::{
 };
 use falkon_core::data::object::{Object, ObjectId, Source, Sources};
 use falkon_core::data::stage::{
-    Action, Count, Event, FetchError, FetchId, Input, PartialId, Refusal, Requester, ServeId,
-    Stage, StageOptions, Usage, WriteError,
+    Action, Changes, Count, Event, FetchError, FetchId, Input, PartialId, Refusal, Requester,
+    ServeId, Stage, StageOptions, Usage, WriteError,
 };
 use falkon_core::task::{ExecutorId, Time};
 use std::sync::Arc;
@@ -96,6 +96,11 @@ impl Node {
 
     pub(crate) fn stage(&self) -> &Stage {
         &self.stage
+    }
+
+    /// What is told of the cache.
+    pub(crate) fn changes(&mut self) -> Changes {
+        self.stage.changes().unwrap_or_default()
     }
 
     pub(crate) fn now(&self) -> Time {

@@ -7,7 +7,9 @@ use crate::trees::tree_bytes;
 use crate::world::{Fate, Faults, World, key};
 use falkon_core::data::cache::{Cache, CacheOptions, Eviction, Recorded, TierId};
 use falkon_core::data::object::{Object, ObjectId};
-use falkon_core::data::stage::{Action, Event, Input, Stage, StageOptions, UnpackError, UnpackId};
+use falkon_core::data::stage::{
+    Action, Event, Input, Refusal, ServeId, Stage, StageOptions, UnpackError, UnpackId,
+};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -143,6 +145,67 @@ fn an_archive_that_is_lost_stays_unpacked_for_those_who_run() {
     node.send(Event::Started(key(0)));
     assert_eq!(node.send(Event::Lost(env.id)), []);
     assert_eq!(deleted(&node.send(Event::Ended(key(0)))), 1);
+}
+
+#[test]
+fn an_archive_that_is_lost_under_a_running_task_is_fetched_anew_when_that_has_ended() {
+    for is_unpacked in [false, true] {
+        let mut node = node(1000);
+        let env = file(1, 100);
+        let wanted = Input { is_unpacked, ..archive(&env) };
+        let actions = node.want(0, &[archive(&env)]);
+        bring(&mut node, actions, 500);
+        node.send(Event::Started(key(0)));
+        let actions = node.want(1, std::slice::from_ref(&wanted));
+        assert_eq!(ready_ids(&actions), [1]);
+        node.send(Event::Started(key(1)));
+        // The second task finds no archive as it is to begin: the shell says so, and
+        // asks for its inputs anew. It is not to start before they have come again.
+        node.send(Event::Lost(env.id));
+        assert_eq!(node.want(1, &[wanted]), []);
+        assert_eq!(node.stage().poll_timeout(), None);
+        let actions = node.send(Event::Ended(key(0)));
+        assert_eq!(deleted(&actions), 1);
+        let actions = match is_unpacked {
+            true => {
+                let actions = node.bring(actions);
+                let [(unpack, Some(500))] = asked(&actions)[..] else { panic!("{actions:?}") };
+                unpacked(&mut node, unpack, 500)
+            }
+            false => node.bring(actions),
+        };
+        assert_eq!(ready_ids(&actions), [1]);
+    }
+}
+
+#[test]
+fn an_archive_that_is_lost_under_a_running_task_is_neither_told_nor_served_nor_kept() {
+    let mut node = node(1000);
+    let (env, other) = (file(1, 100), file(2, 100));
+    let actions = node.want(0, &[archive(&env)]);
+    bring(&mut node, actions, 500);
+    node.send(Event::Started(key(0)));
+    let actions = node.want(1, &[archive(&env), input(&other, &[], true)]);
+    node.bring(actions);
+    let told = node.changes();
+    assert_eq!(told.added, [(env.id, 100), (other.id, 100)]);
+    // Nothing that is only ready starts with it.
+    assert_eq!(node.send(Event::Lost(env.id)), [Action::Unready(key(1))]);
+    assert_eq!(node.changes().removed, [env.id]);
+    let ask = Event::Ask { serve: ServeId(1), object: env.id, range: (0, None) };
+    assert_eq!(node.send(ask), [Action::Refuse { serve: ServeId(1), why: Refusal::Gone }]);
+    // Others are not held up by the one that waits for it.
+    let actions = node.want(2, &[input(&other, &[], true)]);
+    assert_eq!(ready_ids(&actions), [2]);
+    // Who makes it anew keeps it once it has a place.
+    let keep = Event::Keep { requester: key(3), object: env.clone(), only_here: false };
+    assert_eq!(node.send(keep), []);
+    let actions = node.send(Event::Ended(key(0)));
+    let Some(Action::Adopt { partial, .. }) = actions.last() else { panic!("{actions:?}") };
+    let actions = node.send(Event::Adopted { partial: *partial, result: Ok(()) });
+    let [(unpack, Some(500))] = asked(&actions)[..] else { panic!("{actions:?}") };
+    assert_eq!(ready_ids(&unpacked(&mut node, unpack, 500)), [1]);
+    assert_eq!(node.changes().added, [(env.id, 100)]);
 }
 
 #[test]

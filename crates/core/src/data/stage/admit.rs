@@ -189,14 +189,20 @@ impl Stage {
         // One that a slot waits for has been refused; one has been passed as
         // often as may be.
         let (mut needed, mut blocked) = (false, false);
+        let mut waiting_for_trees = 0;
         let mut from = Bound::Unbounded;
-        while refused.len() < ADMIT_SEARCH_TASKS_MAX && !blocked {
+        while refused.len() + waiting_for_trees < ADMIT_SEARCH_TASKS_MAX && !blocked {
             let next = self.waiting.range((from, Bound::Unbounded)).next();
             let Some((&rank, &key)) = next else { break };
             from = Bound::Excluded(rank);
             if needed && rank.0 {
                 // Nothing is fetched ahead while a slot waits for room.
                 break;
+            }
+            if self.waits_for_tree(key) {
+                // Whoever is admitted before it takes nothing from it.
+                waiting_for_trees += 1;
+                continue;
             }
             match self.try_admit(key) {
                 Ok(()) => {
@@ -451,7 +457,10 @@ impl Stage {
             // It is all but here, and its file may be in its place already.
         } else if !entry.is_held {
             self.abandon(object);
-        } else if self.doomed.contains(&object) || self.fleeting.contains(&object) {
+        } else if self.doomed.contains(&object)
+            || self.fleeting.contains(&object)
+            || self.trees.is_alone(object)
+        {
             let gone = self.cache.remove(object);
             self.evicted(gone.into_iter().collect());
             self.dirty = true;

@@ -112,6 +112,8 @@ impl Stage {
             let coming = making.is_some() || adopted;
             let has_tree = self.trees.is_made(object);
             ensure!(has_tree == (entry.unpacked > 0), "{object}: unpacked {}", entry.unpacked);
+            let is_left = self.trees.is_alone(object) && entry.pins == 0;
+            ensure!(!is_left, "the unpacked form of {object} should have gone");
             ensure!(entry.is_held != coming, "{object}: held {}, coming {coming}", entry.is_held);
         }
         ensure!(pins.is_empty(), "something is pinned and not there");

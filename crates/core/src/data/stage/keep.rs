@@ -31,6 +31,11 @@ impl Stage {
     pub(super) fn admit_outputs(&mut self) -> bool {
         while let Some(keeping) = self.outputs.pop_front() {
             let (requester, object, size) = (keeping.requester, keeping.object.id, keeping.size);
+            if self.trees.is_alone(object) {
+                // Its place is free when those who run have ended.
+                self.outputs.push_front(keeping);
+                return false;
+            }
             if self.cache.holds(object) {
                 if keeping.only_here {
                     self.cache.keep(object, true);
@@ -144,7 +149,8 @@ impl Stage {
     /// [`super::Event::Ask`].
     pub(super) fn ask(&mut self, serve: ServeId, object: ObjectId, range: ByteRange) {
         let entry = self.cache.entry(object).filter(|entry| entry.is_held);
-        let entry = entry.filter(|_| !self.fleeting.contains(&object));
+        let entry =
+            entry.filter(|_| !self.fleeting.contains(&object) && !self.trees.is_alone(object));
         let is_known = self.serves.contains_key(&serve) || self.waits.has(serve);
         let Some(entry) = entry.filter(|_| !is_known) else {
             if !is_known && self.ask_for_chunk(serve, object, range) {
@@ -186,8 +192,8 @@ impl Stage {
 
     /// [`super::Event::Lost`].
     pub(super) fn lost(&mut self, object: ObjectId) {
-        if self.trees.is_ready(object) && self.is_tree_in_use(object) {
-            return self.doom(object);
+        if self.leave_tree(object) {
+            return;
         }
         let Some(gone) = self.cache.remove(object) else { return };
         for (_, pinned) in self.serves.values_mut().filter(|(of, _)| *of == object) {

@@ -21,7 +21,8 @@ impl Stage {
             && let Some(object) = self.untold.pop_first()
         {
             let held = self.cache.entry(object).filter(|entry| entry.is_held);
-            match held.filter(|_| !self.fleeting.contains(&object)) {
+            let is_hidden = self.fleeting.contains(&object) || self.trees.is_alone(object);
+            match held.filter(|_| !is_hidden) {
                 Some(entry) if self.told.insert(object) => changes.added.push((object, entry.size)),
                 None if self.told.remove(&object) => changes.removed.push(object),
                 _ => {}

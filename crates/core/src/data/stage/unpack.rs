@@ -22,6 +22,8 @@ enum Tree {
     Making(UnpackId, u64),
     /// It is there.
     Ready(u64),
+    /// It is there for those who run, and its archive is lost.
+    Alone(u64),
     /// It cannot be made: why.
     Refused(String),
 }
@@ -56,6 +58,19 @@ impl Trees {
         matches!(self.trees.get(&object), Some(Tree::Ready(_)))
     }
 
+    /// Whether an archive is lost, and its unpacked form there for those who run.
+    pub(super) fn is_alone(&self, object: ObjectId) -> bool {
+        matches!(self.trees.get(&object), Some(Tree::Alone(_)))
+    }
+
+    /// An archive whose unpacked form is in use is lost.
+    fn leave_alone(&mut self, object: ObjectId) {
+        if let Some(Tree::Ready(bytes)) = self.trees.get(&object) {
+            let bytes = *bytes;
+            self.trees.insert(object, Tree::Alone(bytes));
+        }
+    }
+
     /// Whether nothing is being counted or unpacked.
     pub(super) fn is_idle(&self) -> bool {
         self.working.is_empty()
@@ -64,8 +79,13 @@ impl Trees {
     /// Bytes that it takes, if they have been counted.
     pub(super) fn bytes(&self, object: ObjectId) -> u64 {
         match self.trees.get(&object) {
-            Some(Tree::Measured(bytes) | Tree::Making(_, bytes) | Tree::Ready(bytes)) => *bytes,
-            _ => 0,
+            Some(
+                Tree::Measured(bytes)
+                | Tree::Making(_, bytes)
+                | Tree::Ready(bytes)
+                | Tree::Alone(bytes),
+            ) => *bytes,
+            Some(Tree::Measuring(_) | Tree::Refused(_)) | None => 0,
         }
     }
 
@@ -88,14 +108,16 @@ impl Trees {
 
     /// Whether an archive is there unpacked, or being so.
     pub(super) fn is_made(&self, object: ObjectId) -> bool {
-        matches!(self.trees.get(&object), Some(Tree::Making(..) | Tree::Ready(_)))
+        matches!(self.trees.get(&object), Some(Tree::Making(..) | Tree::Ready(_) | Tree::Alone(_)))
     }
 
     fn next(&self, object: ObjectId) -> Next {
         match self.trees.get(&object) {
             None => Next::Measure,
             Some(Tree::Measured(bytes)) => Next::Make(*bytes),
-            Some(Tree::Measuring(_) | Tree::Making(..) | Tree::Ready(_)) => Next::Wait,
+            Some(Tree::Measuring(_) | Tree::Making(..) | Tree::Ready(_) | Tree::Alone(_)) => {
+                Next::Wait
+            }
             Some(Tree::Refused(why)) => Next::Refuse(why.clone()),
         }
     }
@@ -123,7 +145,16 @@ impl Stage {
     /// Whether an object is all that a task waits for: here, and unpacked if
     /// the task wants it so.
     pub(super) fn is_complete(&self, object: ObjectId, is_unpacked: bool) -> bool {
-        self.cache.holds(object) && (!is_unpacked || self.trees.is_ready(object))
+        self.cache.holds(object)
+            && !self.trees.is_alone(object)
+            && (!is_unpacked || self.trees.is_ready(object))
+    }
+
+    /// Whether a task wants an archive that is lost here, and whose unpacked form
+    /// others still use: it is fetched anew when that has gone.
+    pub(super) fn waits_for_tree(&self, key: Requester) -> bool {
+        let mut inputs = self.tasks.get(&key).into_iter().flat_map(|task| &task.inputs);
+        inputs.any(|input| self.trees.is_alone(input.object.id))
     }
 
     /// Whether a task finds an object unpacked.
@@ -248,11 +279,31 @@ impl Stage {
         }
     }
 
-    /// Whether a task that runs finds an archive unpacked: then that stays, even
-    /// if the archive itself is lost.
-    pub(super) fn is_tree_in_use(&self, object: ObjectId) -> bool {
-        let users = self.users(object, &[State::Started]);
-        users.iter().any(|key| self.wants_unpacked(*key, object))
+    /// An archive is lost. If a task that runs finds it unpacked, that form stays
+    /// for those who run, and is of no use to others: they wait until it can go.
+    /// Returns whether it stays.
+    pub(super) fn leave_tree(&mut self, object: ObjectId) -> bool {
+        let is_there = self.trees.is_ready(object) || self.trees.is_alone(object);
+        let running = self.users(object, &[State::Started]);
+        if !is_there || !running.iter().any(|key| self.wants_unpacked(*key, object)) {
+            return false;
+        }
+        self.trees.leave_alone(object);
+        self.cache.keep(object, false);
+        self.untold.insert(object);
+        for key in running {
+            let Some(task) = self.tasks.get_mut(&key) else { continue };
+            let packed = task.inputs.iter_mut().filter(|input| !input.is_unpacked);
+            for input in packed.filter(|input| input.object.id == object) {
+                if std::mem::take(&mut input.pinned) {
+                    self.cache.unpin(object);
+                }
+            }
+        }
+        for key in self.users(object, &[State::Staging, State::Ready]) {
+            self.put_back(key);
+        }
+        true
     }
 
     fn fail_unpacking(&mut self, object: ObjectId, error: &UnpackError) {
