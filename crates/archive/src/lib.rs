@@ -12,6 +12,7 @@ pub mod limits;
 mod pack;
 mod part;
 mod read;
+mod regular;
 mod salvage;
 mod set;
 mod turn;

@@ -3,9 +3,9 @@
 use crate::bytes::Bytes;
 use crate::limits::DIRECTORY_READ_BYTES;
 use crate::read::ReadError;
+use crate::regular;
 use falkon_core::archive::limits::CENTRAL_BYTES_MAX;
 use falkon_core::archive::{FormatError, Layout, Member, Opening, Search, Want, central};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,12 +33,7 @@ impl Part {
     /// # Errors
     /// If it cannot be read, or is no archive.
     pub fn open(path: &Path) -> Result<Part, ReadError> {
-        let of = |error| ReadError::Io { path: path.to_owned(), error };
-        let file = File::open(path).map_err(of)?;
-        let metadata = file.metadata().map_err(of)?;
-        if !metadata.is_file() {
-            return Err(ReadError::NoFile { path: path.to_owned() });
-        }
+        let (file, metadata) = regular::open(path).map_err(|error| error.of_archive(path))?;
         Part::of(path.to_owned(), metadata.len(), Arc::new(file))
     }
 
@@ -60,9 +55,8 @@ impl Part {
 
     /// A file whose directory is missing or damaged, without it.
     pub(crate) fn without_directory(path: &Path) -> Result<Part, ReadError> {
-        let of = |error| ReadError::Io { path: path.to_owned(), error };
-        let file = File::open(path).map_err(of)?;
-        let file_bytes = file.metadata().map_err(of)?.len();
+        let (file, metadata) = regular::open(path).map_err(|error| error.of_archive(path))?;
+        let file_bytes = metadata.len();
         let layout = Layout {
             file_bytes,
             directory: file_bytes,
@@ -95,9 +89,9 @@ impl Part {
     pub(crate) fn file(&self) -> Result<Arc<dyn Bytes>, ReadError> {
         match &self.file {
             Some(file) => Ok(Arc::clone(file)),
-            None => match File::open(&self.path) {
-                Ok(file) => Ok(Arc::new(file)),
-                Err(error) => Err(self.io(error)),
+            None => match regular::open(&self.path) {
+                Ok((file, _)) => Ok(Arc::new(file)),
+                Err(error) => Err(error.of_archive(&self.path)),
             },
         }
     }

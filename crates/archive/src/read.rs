@@ -28,10 +28,12 @@ pub enum ReadError {
         path: PathBuf,
     },
     /// A directory, or something else.
-    #[error("{} is no file, and so no archive", path.display())]
+    #[error("{} is {what}: an archive is a regular file", path.display())]
     NoFile {
         /// The name.
         path: PathBuf,
+        /// What it is.
+        what: &'static str,
     },
     /// No archive, or a damaged one.
     #[error("{}: {error} (`falkon archive check --salvage` recovers what is whole)", path.display())]

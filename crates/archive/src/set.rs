@@ -24,7 +24,8 @@ pub struct Archive {
 /// If their directory cannot be read.
 pub fn files_of(first: &Path) -> Result<Vec<(u32, PathBuf)>, ReadError> {
     let of = |error| ReadError::Io { path: first.to_owned(), error };
-    let name = first.file_name().ok_or(ReadError::NoFile { path: first.to_owned() })?;
+    let none = || ReadError::NoFile { path: first.to_owned(), what: "a directory" };
+    let name = first.file_name().ok_or_else(none)?;
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory_of(first)).map_err(of)? {
         let found = entry.map_err(of)?.file_name();

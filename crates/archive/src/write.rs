@@ -11,10 +11,12 @@ use crate::read::{MemberFault, ReadError};
 use crate::set::files_of;
 use crate::turn::Turns;
 use falkon_core::archive::limits::{FILE_MEMBERS_MAX, NAME_BYTES_MAX};
-use falkon_core::archive::{FileBounds, Member, readable};
+use falkon_core::archive::{FileBounds, Member, readable, whole_of};
 use file::SetFile;
 use job::{Item, Job, Large};
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,6 +33,20 @@ pub enum WriteError {
     Exists {
         /// That file.
         path: PathBuf,
+    },
+    /// The set's name is that of a file of another set.
+    #[error(
+        "{} is the name of file {number} of the archive {}: choose another name, or append \
+         to that archive",
+        path.display(), whole.display()
+    )]
+    Part {
+        /// The name.
+        path: PathBuf,
+        /// The first file of the other set.
+        whole: PathBuf,
+        /// The number in the other set.
+        number: u32,
     },
     /// The file system refuses a file of the set.
     #[error("cannot write {}: {error}", path.display())]
@@ -145,8 +161,14 @@ impl Writer {
     /// Begins to write the set whose first file is at `path`.
     ///
     /// # Errors
-    /// If it exists, unless files are to be added, or no thread can be started.
+    /// If it exists, unless files are to be added, if its name is that of a file of
+    /// another set, or no thread can be started.
     pub fn create(path: &Path, options: WriteOptions) -> Result<Writer, WriteError> {
+        let name = path.file_name().unwrap_or_default();
+        if let Some((whole, number)) = whole_of(name.as_bytes()) {
+            let whole = path.with_file_name(OsStr::from_bytes(&whole));
+            return Err(WriteError::Part { path: path.to_owned(), whole, number });
+        }
         let existing = files_of(path)?;
         if let (Some((_, path)), false) = (existing.first(), options.append) {
             return Err(WriteError::Exists { path: path.clone() });

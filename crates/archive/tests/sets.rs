@@ -9,6 +9,7 @@ use falkon_archive::{
 };
 use falkon_core::archive::{FileBounds, Member, Method};
 use proptest::prelude::*;
+use rustix::fs::{CWD, FileType, Mode};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -243,6 +244,56 @@ fn two_writers_of_a_set_take_names_of_their_own() {
     }
     assert_eq!(listing(site.path()), ["a.part2.zip", "a.part3.zip", "a.part4.zip", "a.zip"]);
     assert_eq!(read(&Archive::open(&path).unwrap()).len(), 4);
+}
+
+#[test]
+fn sets_of_one_directory_do_not_mix() {
+    let site = tempfile::tempdir().unwrap();
+    let bounds = FileBounds { members: 1, ..FileBounds::default() };
+    let options = WriteOptions { bounds, ..WriteOptions::default() };
+    let members = |of: &str| -> Members {
+        (0..3).map(|at| (format!("{of}{at}").into_bytes(), Vec::new())).collect()
+    };
+    for name in ["s.zip", "s"] {
+        write(&site.path().join(name), &members(name), options);
+    }
+    for name in ["s.zip", "s"] {
+        assert_eq!(read(&Archive::open(&site.path().join(name)).unwrap()), members(name));
+    }
+    for (name, whole) in [("s.part7.zip", "s.zip"), ("s.part7", "s")] {
+        let error = Writer::create(&site.path().join(name), options).err().unwrap().to_string();
+        let whole = site.path().join(whole).display().to_string();
+        assert!(error.contains(&format!("is the name of file 7 of the archive {whole}:")), "{error}");
+    }
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused_and_not_waited_for() {
+    let site = tempfile::tempdir().unwrap();
+    let at = |name: &str| site.path().join(name);
+    // Nobody ever writes to the pipe: who waited for that would never end.
+    rustix::fs::mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+    std::fs::create_dir(at("directory")).unwrap();
+    std::os::unix::fs::symlink("/dev/null", at("device")).unwrap();
+    for (name, what) in [
+        ("pipe", "a named pipe"),
+        ("socket", "a socket"),
+        ("directory", "a directory"),
+        ("device", "a device"),
+    ] {
+        let path = at(name);
+        let expected = format!("{} is {what}: an archive is a regular file", path.display());
+        assert_eq!(Archive::open(&path).err().unwrap().to_string(), expected);
+        assert_eq!(faults(&path), std::slice::from_ref(&expected));
+        let mut writer = Writer::create(&at("a.zip"), WriteOptions::default()).unwrap();
+        let error = salvage(&path, &mut writer).err().unwrap().to_string();
+        assert_eq!(error, expected);
+        let error = join(&mut writer, &path).err().unwrap().to_string();
+        assert_eq!(error, expected);
+        assert!(writer.add(b"m".to_vec(), Source::File(path)).is_err());
+    }
+    assert_eq!(listing(site.path()), ["device", "directory", "pipe", "socket"]);
 }
 
 #[test]

@@ -74,7 +74,9 @@ fn unreadable(error: ReadError) -> Exit {
 fn unwritable(error: WriteError) -> Exit {
     match error {
         WriteError::Read(error) => unreadable(error),
-        WriteError::Exists { .. } | WriteError::Name { .. } => Exit::usage(error),
+        WriteError::Exists { .. } | WriteError::Part { .. } | WriteError::Name { .. } => {
+            Exit::usage(error)
+        }
         error => Exit::failure(error),
     }
 }

@@ -89,9 +89,10 @@ impl Staged {
                     None => WriteFailure::Refused(text),
                 }
             }
-            WriteError::Exists { .. } | WriteError::Name { .. } | WriteError::Member { .. } => {
-                WriteFailure::Refused(text)
-            }
+            WriteError::Exists { .. }
+            | WriteError::Part { .. }
+            | WriteError::Name { .. }
+            | WriteError::Member { .. } => WriteFailure::Refused(text),
         }
     }
 

@@ -6,11 +6,12 @@ use crate::limits::{PIECE_BYTES, READ_BYTES};
 use crate::pack::Packer;
 use crate::part::Part;
 use crate::read::{MemberFault, Scratch, Stop};
+use crate::regular;
 use falkon_core::archive::{Member, Method, Started};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What becomes a member, and its size as far as it is known.
@@ -65,9 +66,7 @@ impl Large {
                 (Member::new(item.name, modified, permissions), Data::Bytes(data))
             }
             Source::File(path) => {
-                let of = |error| WriteError::Source { path: path.clone(), error };
-                let file = File::open(&path).map_err(of)?;
-                let metadata = file.metadata().map_err(of)?;
+                let (file, metadata) = open(&path)?;
                 let member = member_of(item.name, &metadata);
                 (member, Data::File { file, path })
             }
@@ -98,7 +97,12 @@ impl Large {
     }
 }
 
-fn member_of(name: Vec<u8>, metadata: &std::fs::Metadata) -> Member {
+fn open(path: &Path) -> Result<(File, Metadata), WriteError> {
+    regular::open(path)
+        .map_err(|error| WriteError::Source { path: path.to_owned(), error: error.of_source() })
+}
+
+fn member_of(name: Vec<u8>, metadata: &Metadata) -> Member {
     let modified = u64::try_from(metadata.mtime()).unwrap_or_default();
     Member::new(name, modified, metadata.mode())
 }
@@ -174,8 +178,7 @@ fn batch(items: Vec<Item>, packer: &mut Packer) -> Result<Done, WriteError> {
             }
             Source::File(path) => {
                 let of = |error| WriteError::Source { path: path.clone(), error };
-                let file = File::open(&path).map_err(of)?;
-                let metadata = file.metadata().map_err(of)?;
+                let (file, metadata) = open(&path)?;
                 data.clear();
                 let most = PIECE_BYTES as u64 + 1;
                 file.take(most).read_to_end(&mut data).map_err(of)?;

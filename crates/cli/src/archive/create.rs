@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 /// `falkon archive create`
 #[derive(Args, Debug)]
 pub(super) struct CreateArgs {
-    /// The archive: the name of its first file. Further files are named NAME.part2.zip,
-    /// NAME.part3.zip
+    /// The archive: the name of its first file. Further files of NAME.zip are named
+    /// NAME.part2.zip, NAME.part3.zip
     #[arg(value_name = "ARCHIVE")]
     archive: PathBuf,
     /// Files and directories. Directories are read to their ends; symbolic links in them are
