@@ -7,6 +7,7 @@
 //! folders on the way to an entry are opened one by one, and none of them may be
 //! a symbolic link.
 
+mod descent;
 mod extract;
 mod hook;
 mod seal;

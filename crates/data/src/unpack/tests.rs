@@ -346,3 +346,29 @@ fn what_keeps_a_hook_from_starting_may_pass() {
     }
     assert!(!HookError::Late { limit: Duration::ZERO }.is_passing());
 }
+
+#[test]
+fn folders_within_folders_are_sealed_and_removed_however_deep_they_are() {
+    // More than the stack of a thread, or most tables of descriptors, have room for.
+    const DEPTH: u64 = 3_000;
+    let rig = Rig::new();
+    let root = rig.at("deep");
+    fs::create_dir(&root).unwrap();
+    let mut here = fs::File::open(&root).unwrap();
+    for _ in 0..DEPTH {
+        rustix::fs::mkdirat(&here, "d", 0o755.into()).unwrap();
+        let below = rustix::fs::openat(&here, "d", descent::OPEN_FOLDER, 0.into()).unwrap();
+        here = below.into();
+    }
+    let file = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
+    drop(rustix::fs::openat(&here, "file", file, 0o644.into()).unwrap());
+    fs::create_dir(root.join("beside")).unwrap();
+    fs::write(root.join("beside/file"), "text").unwrap();
+    // The folder, those within, and two files.
+    assert_eq!(seal::seal(&root).unwrap(), (1 + DEPTH + 1 + 2) * BLOCK_BYTES);
+    assert_eq!(here.metadata().unwrap().mode() & 0o777, 0o555);
+    assert_eq!(fs::metadata(root.join("beside/file")).unwrap().mode() & 0o777, 0o444);
+    drop(here);
+    remove(&root).unwrap();
+    assert!(!root.exists());
+}
