@@ -1,8 +1,9 @@
 //! Outputs that are staged for archives, and the archives that are written from
 //! them. What is written when is the core's concern.
 
-use falkon_archive::{Source, WriteError, WriteOptions, Writer};
+use falkon_archive::{ReadError, Source, WriteError, WriteOptions, Writer};
 use falkon_core::collect::{ItemId, WriteFailure};
+use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,7 +62,11 @@ impl Staged {
         let path = Path::new(archive);
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory).map_err(|error| {
-                io_failure(format!("cannot create {}", directory.display()), &error)
+                let text = format!("cannot create {}: {error}", directory.display());
+                // Where its parent is there, this is a file system without folders of
+                // one's own, such as /proc.
+                let is_final = is_final(&error) || error.kind() == io::ErrorKind::NotFound;
+                failure(is_final, text)
             })?;
         }
         let default = WriteOptions::default();
@@ -73,16 +78,20 @@ impl Staged {
             }
             writer.finish()
         });
-        written.map(|_| ()).map_err(|error| self.failure(error))
+        written.map(|_| ()).map_err(|error| self.failure(path, error))
     }
 
-    fn failure(&self, error: WriteError) -> WriteFailure {
+    fn failure(&self, archive: &Path, error: WriteError) -> WriteFailure {
         let text = error.to_string();
         match error {
-            WriteError::Io { error, .. } if is_final(&error) => WriteFailure::Refused(text),
-            WriteError::Io { .. } | WriteError::Read(_) | WriteError::Thread => {
-                WriteFailure::Failed(text)
+            WriteError::Io { error, .. } | WriteError::Read(ReadError::Io { error, .. }) => {
+                // A file that is not found although its folder is there cannot be made.
+                let has_folder = || archive.parent().is_some_and(Path::is_dir);
+                let is_refused = error.kind() == io::ErrorKind::NotFound && has_folder();
+                failure(is_refused || is_final(&error), text)
             }
+            WriteError::Read(_) => WriteFailure::Refused(text),
+            WriteError::Thread => WriteFailure::Failed(text),
             WriteError::Source { path, .. } | WriteError::Changed { path } => {
                 match self.item_of(&path) {
                     Some(item) => WriteFailure::Member(item, text),
@@ -115,20 +124,70 @@ impl Staged {
     }
 }
 
-fn io_failure(what: String, error: &io::Error) -> WriteFailure {
-    let text = format!("{what}: {error}");
-    if is_final(error) { WriteFailure::Refused(text) } else { WriteFailure::Failed(text) }
+fn failure(is_final: bool, text: String) -> WriteFailure {
+    if is_final { WriteFailure::Refused(text) } else { WriteFailure::Failed(text) }
 }
 
-/// Whether trying again is of no use until somebody has changed something.
+/// Whether trying again is of no use until somebody has changed something. What is
+/// not named here may pass: a full disk, a server that is away.
 fn is_final(error: &io::Error) -> bool {
     matches!(
-        error.kind(),
-        io::ErrorKind::PermissionDenied
-            | io::ErrorKind::ReadOnlyFilesystem
-            | io::ErrorKind::NotADirectory
-            | io::ErrorKind::IsADirectory
-            | io::ErrorKind::AlreadyExists
-            | io::ErrorKind::InvalidFilename
+        Errno::from_io_error(error),
+        Some(
+            Errno::ACCESS
+                | Errno::PERM
+                | Errno::ROFS
+                | Errno::NOTDIR
+                | Errno::ISDIR
+                | Errno::EXIST
+                | Errno::NAMETOOLONG
+                | Errno::LOOP
+                | Errno::INVAL
+                | Errno::NOSYS
+                | Errno::NOTSUP
+                | Errno::NODEV
+                | Errno::NXIO
+                | Errno::FBIG
+        )
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_pass_is_refused_at_once_and_the_rest_is_tried_again() {
+        let site = tempfile::tempdir().unwrap();
+        let staged = Staged::new(site.path().join("staged"));
+        let output = site.path().join("output");
+        std::fs::write(&output, "7.25").unwrap();
+        staged.stage(ItemId(1), &output).unwrap();
+        let members = [(ItemId(1), Arc::from("energy"))];
+        let write = |archive: &Path| staged.write(archive.to_str().unwrap(), &members);
+        for archive in [
+            Path::new("/proc/falkon-test.zip"),
+            Path::new("/proc/falkon-test/scores.zip"),
+            Path::new("/dev/null/scores.zip"),
+            &site.path().join("scores.part2.zip"),
+            &site.path().join(format!("{}.zip", "s".repeat(300))),
+        ] {
+            let result = write(archive);
+            assert!(matches!(result, Err(WriteFailure::Refused(_))), "{archive:?}: {result:?}");
+        }
+        for (errno, expected) in [
+            (Errno::ACCESS, true),
+            (Errno::ROFS, true),
+            (Errno::NOTDIR, true),
+            (Errno::NOSPC, false),
+            (Errno::DQUOT, false),
+            (Errno::STALE, false),
+            (Errno::IO, false),
+            (Errno::TIMEDOUT, false),
+            (Errno::HOSTUNREACH, false),
+        ] {
+            assert_eq!(is_final(&errno.into()), expected, "{errno}");
+        }
+        assert_eq!(write(&site.path().join("new/scores.zip")), Ok(()));
+    }
 }
