@@ -25,7 +25,7 @@ const MAY: [(&str, &[&str]); 17] = [
             "*",
         ],
     ),
-    ("falkon-archive", &["falkon-core", "*"]),
+    ("falkon-archive", &["falkon-core", "falkon-lock", "*"]),
     ("falkon-provision", &["falkon-core", "falkon-wire", "falkon-process", "falkon-net", "*"]),
     (
         "falkon-dispatcher",

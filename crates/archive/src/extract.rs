@@ -176,7 +176,7 @@ impl Extraction {
         }
         loop {
             let token = RandomState::new().hash_one(name);
-            let unfinished = unfinished_name(b"", token);
+            let unfinished = unfinished_name(b"", 0, token);
             match openat(parent, unfinished.as_slice(), NEW_FILE, mode) {
                 Err(Errno::EXIST) => {}
                 opened => return Ok((opened?, Some(unfinished))),

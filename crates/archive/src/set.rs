@@ -3,7 +3,7 @@
 use crate::limits::OPEN_FILES_MAX;
 use crate::part::{LookedUp, Part};
 use crate::read::ReadError;
-use falkon_core::archive::{Member, number_of};
+use falkon_core::archive::{Member, number_of, unfinished_by};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
@@ -18,23 +18,38 @@ pub struct Archive {
     parts: Vec<Part>,
 }
 
+/// What a directory has of a set.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    /// The numbers and paths of its files, in order.
+    pub(crate) files: Vec<(u32, PathBuf)>,
+    /// The machines and paths of files that are not whole.
+    pub(crate) unfinished: Vec<(u64, PathBuf)>,
+}
+
 /// The numbers and paths of the files of a set that exist, in order.
 ///
 /// # Errors
 /// If their directory cannot be read.
 pub fn files_of(first: &Path) -> Result<Vec<(u32, PathBuf)>, ReadError> {
+    Ok(listed(first)?.files)
+}
+
+pub(crate) fn listed(first: &Path) -> Result<Listed, ReadError> {
     let of = |error| ReadError::Io { path: first.to_owned(), error };
     let none = || ReadError::NoFile { path: first.to_owned(), what: "a directory" };
-    let name = first.file_name().ok_or_else(none)?;
-    let mut files = Vec::new();
+    let name = first.file_name().ok_or_else(none)?.as_bytes();
+    let mut listed = Listed::default();
     for entry in std::fs::read_dir(directory_of(first)).map_err(of)? {
         let found = entry.map_err(of)?.file_name();
-        if let Some(number) = number_of(name.as_bytes(), found.as_bytes()) {
-            files.push((number, first.with_file_name(found)));
+        if let Some(number) = number_of(name, found.as_bytes()) {
+            listed.files.push((number, first.with_file_name(found)));
+        } else if let Some(machine) = unfinished_by(name, found.as_bytes()) {
+            listed.unfinished.push((machine, first.with_file_name(found)));
         }
     }
-    files.sort();
-    Ok(files)
+    listed.files.sort();
+    Ok(listed)
 }
 
 /// The directory that a path's file is in.

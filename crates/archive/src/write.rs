@@ -4,11 +4,12 @@
 mod file;
 mod job;
 
+use crate::appear::sweep;
 use crate::limits::{BATCH_MEMBERS_MAX, PIECE_BYTES, THREADS_MAX};
 use crate::pack::Packer;
 use crate::part::Part;
 use crate::read::{MemberFault, ReadError};
-use crate::set::files_of;
+use crate::set::{Listed, listed};
 use crate::turn::Turns;
 use falkon_core::archive::limits::{FILE_MEMBERS_MAX, NAME_BYTES_MAX};
 use falkon_core::archive::{FileBounds, Member, readable, whole_of};
@@ -169,10 +170,11 @@ impl Writer {
             let whole = path.with_file_name(OsStr::from_bytes(&whole));
             return Err(WriteError::Part { path: path.to_owned(), whole, number });
         }
-        let existing = files_of(path)?;
+        let Listed { files: existing, unfinished } = listed(path)?;
         if let (Some((_, path)), false) = (existing.first(), options.append) {
             return Err(WriteError::Exists { path: path.clone() });
         }
+        sweep(&unfinished);
         let number = existing.last().map_or(1, |(number, _)| number + 1);
         let mut bounds = options.bounds;
         bounds.members = bounds.members.clamp(1, FILE_MEMBERS_MAX);

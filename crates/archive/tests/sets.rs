@@ -263,7 +263,10 @@ fn sets_of_one_directory_do_not_mix() {
     for (name, whole) in [("s.part7.zip", "s.zip"), ("s.part7", "s")] {
         let error = Writer::create(&site.path().join(name), options).err().unwrap().to_string();
         let whole = site.path().join(whole).display().to_string();
-        assert!(error.contains(&format!("is the name of file 7 of the archive {whole}:")), "{error}");
+        assert!(
+            error.contains(&format!("is the name of file 7 of the archive {whole}:")),
+            "{error}"
+        );
     }
 }
 
@@ -294,6 +297,38 @@ fn what_is_no_regular_file_is_refused_and_not_waited_for() {
         assert!(writer.add(b"m".to_vec(), Source::File(path)).is_err());
     }
     assert_eq!(listing(site.path()), ["device", "directory", "pipe", "socket"]);
+}
+
+#[test]
+fn what_a_writer_that_is_gone_left_is_removed_by_the_next_and_by_no_other() {
+    let site = tempfile::tempdir().unwrap();
+    let path = site.path().join("a.zip");
+    let options = WriteOptions { append: true, ..WriteOptions::default() };
+    let mut living = Writer::create(&path, options).unwrap();
+    living.add(b"large".to_vec(), bytes_of(&random(3_000_000, 1))).unwrap();
+    let unfinished = || {
+        let mut names = listing(site.path());
+        names.retain(|name| name.ends_with(".unfinished"));
+        names
+    };
+    while unfinished().is_empty() {
+        std::thread::yield_now();
+    }
+    let [name] = &unfinished()[..] else { panic!() };
+    // With the machine's number, and without a lock: its writer was killed.
+    let (start, end) = (&name[..name.len() - 16 - 11], &name[name.len() - 11..]);
+    let dead = format!("{start}{:016x}{end}", 1);
+    let elsewhere = format!(".a.zip.{:016x}{:016x}.unfinished", 1, 1);
+    let of_another = dead.replace(".a.zip.", ".b.zip.");
+    for name in [&dead, &elsewhere, &of_another] {
+        std::fs::write(site.path().join(name), "PK").unwrap();
+    }
+    write(&path, &[(b"m".to_vec(), Vec::new())], options);
+    let mut expected = vec![name.clone(), elsewhere, of_another];
+    expected.sort();
+    assert_eq!(unfinished(), expected);
+    living.finish().unwrap();
+    assert_eq!(read(&Archive::open(&path).unwrap()).len(), 2);
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub use open::{Layout, Opening};
 pub use pattern::Pattern;
 pub use scan::{Candidate, next_candidate};
 pub use search::Search;
-pub use set::{file_name, is_unfinished, number_of, unfinished_name, whole_of};
+pub use set::{file_name, machine_number, number_of, unfinished_by, unfinished_name, whole_of};
 pub use table::{ENTRY_BYTES, Lookup, TableEntry};
 
 /// The CRC-32 of ZIP files, which the caller computes: processors have

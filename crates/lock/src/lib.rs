@@ -43,14 +43,21 @@ impl fmt::Display for Holder {
     }
 }
 
+/// What the running kernel calls itself since it was started; `None` if it does not
+/// say.
+#[must_use]
+pub fn boot_id() -> Option<String> {
+    let text = fs::read_to_string(BOOT_ID_FILE).ok()?;
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
 impl Holder {
     /// This process.
     fn own() -> Holder {
         let pid = std::process::id();
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         Holder {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            boot: read(BOOT_ID_FILE),
+            boot: boot_id().unwrap_or_default(),
             pids: fs::read_link(PID_NAMESPACE)
                 .map(|link| link.to_string_lossy().into_owned())
                 .unwrap_or_default(),

@@ -4,7 +4,7 @@ use super::{BoundArgs, ThreadArgs, report, unwritable};
 use crate::exit::Exit;
 use clap::Args;
 use falkon_archive::{Source, WriteError, Writer};
-use falkon_core::archive::{is_unfinished, number_of, readable};
+use falkon_core::archive::{number_of, readable, unfinished_by};
 use std::fs::Metadata;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -122,7 +122,8 @@ impl Own {
 
     fn has(&self, directory: &Metadata, name: &[u8]) -> bool {
         self.directory == Some((directory.dev(), directory.ino()))
-            && (number_of(&self.first, name).is_some() || is_unfinished(&self.first, name))
+            && (number_of(&self.first, name).is_some()
+                || unfinished_by(&self.first, name).is_some())
     }
 }
 

@@ -213,7 +213,7 @@ fn the_files_of_an_archive_are_no_members_of_it() {
     let site = Site::new();
     std::fs::create_dir_all(site.path("source/sub")).unwrap();
     site.write("source/sub/a", "a");
-    site.write("source/sub/.s.zip.0000000000000000.unfinished", "half");
+    site.write("source/sub/.s.zip.00000000000000000000000000000000.unfinished", "half");
     site.write("source/s.zip", "another");
     for append in [&[][..], &["--append"]] {
         let args = ["archive", "create", "source/sub/s.zip", "-C", "source", "."];

@@ -6,9 +6,11 @@
 //! has a list of the others. Numbers may be missing.
 
 use super::limits::SET_FILES_MAX;
+use super::table::name_hash;
 
 const SUFFIX: &[u8] = b".zip";
 const PART: &[u8] = b".part";
+const UNFINISHED: &[u8] = b".unfinished";
 
 /// A name without its ending, and that ending.
 fn split(name: &[u8]) -> (&[u8], &'static [u8]) {
@@ -58,19 +60,28 @@ pub fn whole_of(name: &[u8]) -> Option<(Vec<u8>, u32)> {
     (is_further && is_of_it).then_some((first, number))
 }
 
-/// The name that a file of the set has until it is whole.
+/// A number, never 0, for the machine whose running kernel calls itself this.
 #[must_use]
-pub fn unfinished_name(first: &[u8], token: u64) -> Vec<u8> {
-    [b".", first, b".", format!("{token:016x}").as_bytes(), b".unfinished"].concat()
+pub fn machine_number(boot: &str) -> u64 {
+    name_hash(boot.as_bytes()).max(1)
 }
 
-/// Whether this is such a name: of a file of the set that is being written, or
-/// was never finished.
+/// The name that a file of the set has until it is whole: with a number for the
+/// machine that writes it, and one for the file.
 #[must_use]
-pub fn is_unfinished(first: &[u8], name: &[u8]) -> bool {
-    let rest = name.strip_prefix(b".").and_then(|rest| rest.strip_prefix(first));
-    let token = rest.and_then(|rest| rest.strip_prefix(b".")?.strip_suffix(b".unfinished"));
-    token.is_some_and(|token| token.len() == 16 && token.iter().all(u8::is_ascii_hexdigit))
+pub fn unfinished_name(first: &[u8], machine: u64, token: u64) -> Vec<u8> {
+    [b".", first, format!(".{machine:016x}{token:016x}").as_bytes(), UNFINISHED].concat()
+}
+
+/// The machine's number in such a name, of a file of the set that is being
+/// written, or was never finished; `None` if it is no such name.
+#[must_use]
+pub fn unfinished_by(first: &[u8], name: &[u8]) -> Option<u64> {
+    let rest = name.strip_prefix(b".")?.strip_prefix(first)?;
+    let numbers = rest.strip_prefix(b".")?.strip_suffix(UNFINISHED)?;
+    let is_whole = numbers.len() == 32 && numbers.iter().all(u8::is_ascii_hexdigit);
+    let machine = numbers.get(..16).filter(|_| is_whole)?;
+    u64::from_str_radix(std::str::from_utf8(machine).ok()?, 16).ok()
 }
 
 #[cfg(test)]
@@ -79,7 +90,8 @@ mod tests {
 
     #[test]
     fn a_set_knows_its_files_by_their_names() {
-        for first in [&b"scores.zip"[..], b"scores", b".zip", b".zip.zip", b"\xff.zip", b"a.part2"] {
+        for first in [&b"scores.zip"[..], b"scores", b".zip", b".zip.zip", b"\xff.zip", b"a.part2"]
+        {
             for number in [2, 9, 10, 65_536] {
                 let name = file_name(first, number);
                 assert_eq!(number_of(first, &name), Some(number));
@@ -103,13 +115,15 @@ mod tests {
         ] {
             assert_eq!(number_of(b"scores.zip", other.as_bytes()), None, "{other}");
         }
-        for other in ["scores.zip", "scores", ".part2", ".part2.zip", ".zip", "a.part1", "a.part02"] {
+        for other in ["scores.zip", "scores", ".part2", ".part2.zip", ".zip", "a.part1", "a.part02"]
+        {
             assert_eq!(whole_of(other.as_bytes()), None, "{other}");
         }
-        assert_eq!(number_of(b"scores.zip", &unfinished_name(b"scores.zip", 1)), None);
-        assert!(is_unfinished(b"scores.zip", &unfinished_name(b"scores.zip", u64::MAX)));
-        assert!(!is_unfinished(b"scores", &unfinished_name(b"scores.zip", 1)));
-        assert!(!is_unfinished(b"scores.zip", b".scores.zip.notes.unfinished"));
+        let unfinished = unfinished_name(b"scores.zip", 7, u64::MAX);
+        assert_eq!(number_of(b"scores.zip", &unfinished), None);
+        assert_eq!(unfinished_by(b"scores.zip", &unfinished), Some(7));
+        assert_eq!(unfinished_by(b"scores", &unfinished), None);
+        assert_eq!(unfinished_by(b"scores.zip", b".scores.zip.notes.unfinished"), None);
     }
 
     proptest::proptest! {
