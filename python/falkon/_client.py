@@ -164,6 +164,13 @@ class Client:
         request = _requests.everywhere(command, options)
         return self.ask(request.then(self._submitted))
 
+    def broadcast(self, *objects: Path, to: Union[str, Sequence[str]] = ()) -> List[str]:
+        """Brings files or objects (paths, URLs, ``cache:KEY``) into the caches of all
+        executors, ahead of the tasks that read them; with ``to`` only of those that offer
+        these resources (``"gpus"``, ``"bigmem=2"``). Returns the names of the executors
+        that have them."""
+        return self.ask(_requests.broadcast(objects, [to] if isinstance(to, str) else to))
+
     def plan(self, command: Sequence[Text] = (), **options: Any) -> List[str]:
         """The tasks that :meth:`submit` would submit, a line for each; none is submitted."""
         return self.ask(_requests.plan(submission(command, options)))

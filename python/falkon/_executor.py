@@ -350,6 +350,21 @@ class Executor(StandardExecutor):
         session.submit(use(uses, session, first, kind) if uses else kind, PICKLED + data, first)
         return first.all()
 
+    def broadcast(
+        self, *objects: Union[str, "os.PathLike[str]"], to: Union[str, Sequence[str]] = ()
+    ) -> List[str]:
+        """Brings files or objects (:class:`File`, paths, URLs, ``cache:KEY``) into the
+        caches of all executors, ahead of the calls that read them; with ``to`` only of
+        those that offer these resources.
+
+        Returns the names of the executors that have them. Without a dispatcher there is
+        nothing to bring, and nothing is done.
+        """
+        from ._client import Client
+
+        access = self._shared.session().access
+        return [] if access is None else Client(access).broadcast(*objects, to=to)
+
     def put(self, value: T) -> Future[T]:
         """A future that has this value, for many calls that take it.
 

@@ -324,6 +324,19 @@ def put(files: Sequence[Path], options: Mapping[str, Any]) -> Request[None]:
     return plain("data", "put", *words_of(options), *[os.fspath(file) for file in files])
 
 
+def broadcast(objects: Sequence[Path], to: Sequence[str]) -> Request[List[str]]:
+    from ._files import File
+
+    names = [one.url if isinstance(one, File) else os.fspath(one) for one in objects]
+    wanted = [word for resource in to for word in ("--to", resource)]
+    request = listed("data", "broadcast", "--quiet", "--json", *wanted, "--", *names)
+    return request.then(_holding)
+
+
+def _holding(results: List[Dict[str, Any]]) -> List[str]:
+    return sorted(one["executor"] for one in results if one["status"] == "done")
+
+
 def fetch(name: str, file: Path, options: Mapping[str, Any]) -> Request[None]:
     return plain("data", "get", *words_of(options), name, os.fspath(file))
 

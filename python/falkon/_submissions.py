@@ -21,6 +21,9 @@ BATCHES_UNDER_WAY = 4
 """Batches that are not accepted yet, before more wait to become larger ones."""
 BUSY_SECONDS = (0.05, 2.0)
 """First and longest pause before submissions that were refused for now are made again."""
+ANY_EXECUTOR: Message = [0, 0, 0, []]
+"""What an executor is to offer for a call that is made everywhere: nothing."""
+
 WIDE_VALUES_HERE = 10
 """Values of at most 1 MiB, larger ones being objects, that may be too long together
 for one message (``ROW_WITH_VALUES_BYTES_MAX`` of the dispatcher)."""
@@ -105,7 +108,7 @@ class Submissions:
                         if groups.all:
                             queue.appendleft(ready)
                         else:
-                            self._send_group(ready[0], [ready], everywhere=[False, []])
+                            self._send_group(ready[0], [ready], everywhere=[False, ANY_EXECUTOR, []])
                         break
                     groups.add(ready)
                     payload = ready[1]

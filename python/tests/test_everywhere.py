@@ -57,6 +57,23 @@ class Everywhere(unittest.TestCase):
             self.assertEqual(len({call.result(60) for call in values}), 1)
         self.assertEqual([call.result(60) for call in self.executor.everywhere(bytes, 2 * MIB)], [bytes(2 * MIB)] * 2)
 
+    def test_files_in_all_caches_ahead_of_calls(self):
+        self.start("a", "b")
+        client = falkon.Client(self.dispatcher.access)
+        names = sorted(one["name"] for one in client.status()["executors"])
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"content")
+            file.flush()
+            self.assertEqual(self.executor.broadcast(file.name, falkon.File(file.name)), names)
+            (found,) = client.data.where(file.name)
+            self.assertEqual(sorted(one["name"] for one in found["executors"]), names)
+            with self.assertRaisesRegex(falkon.ClientError, "no executor"):
+                client.broadcast(file.name, to="gpus")
+            with falkon.Executor(max_workers=1) as here:
+                self.assertEqual(here.broadcast(file.name), [])
+        with self.assertRaisesRegex(falkon.ClientError, "not on "):
+            client.broadcast(file.name)
+
     def test_without_executors(self):
         with self.assertRaisesRegex(falkon.TaskFailed, "executor"):
             self.executor.everywhere(place)

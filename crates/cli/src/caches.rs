@@ -1,5 +1,6 @@
 //! `falkon data`: what is in the caches of a dispatcher's executors.
 
+mod broadcast;
 mod find;
 mod list;
 mod name;
@@ -35,6 +36,8 @@ enum DataCommand {
     Where(find::WhereArgs),
     /// Put files into caches, for tasks to read as cache:KEY
     Put(transfer::PutArgs),
+    /// Bring objects to all executors, ahead of the tasks that read them
+    Broadcast(broadcast::BroadcastArgs),
     /// Copy an object from a cache to a file or standard output
     Get(transfer::GetArgs),
     /// Drop objects from caches
@@ -57,6 +60,7 @@ pub(crate) fn data(args: DataArgs) -> Exit {
         DataCommand::Ls(args) => list::list(args),
         DataCommand::Where(args) => find::locate(&args),
         DataCommand::Put(args) => transfer::put(&args),
+        DataCommand::Broadcast(args) => broadcast::broadcast(&args),
         DataCommand::Get(args) => transfer::get(&args),
         DataCommand::Rm(args) => transfer::remove(&args),
     }

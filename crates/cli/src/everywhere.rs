@@ -87,8 +87,12 @@ async fn run_everywhere(args: EverywhereArgs, plan: Plan) -> Result<Exit, Exit> 
     };
     let started = Instant::now();
     let mut created = args.instance.create(&access, &options, &plan, args.quiet).await?;
-    let submission = submission(&plan, args.joining).await?;
-    let count = submit(&mut created, &submission, &args).await?;
+    let mut submission = submission(&plan).await?;
+    submission.everywhere = Some(Everywhere { joining: args.joining, ..Everywhere::default() });
+    let count = accepted(&mut created, &submission, args.quiet).await?;
+    if !args.quiet {
+        say(query::counted(count, "executor"));
+    }
     if args.no_wait {
         return Ok(query::print(&format!("{}\n", created.id)).unwrap_or(Exit::Success));
     }
@@ -108,7 +112,7 @@ async fn run_everywhere(args: EverywhereArgs, plan: Plan) -> Result<Exit, Exit> 
 }
 
 /// The one task of a plan, to be run everywhere.
-async fn submission(plan: &Plan, joining: bool) -> Result<Submission, Exit> {
+pub(crate) async fn submission(plan: &Plan) -> Result<Submission, Exit> {
     let submission = plan.submissions().next();
     let mut submission =
         submission.ok_or_else(|| Exit::usage("there is no command: put it after --"))?;
@@ -122,44 +126,30 @@ async fn submission(plan: &Plan, joining: bool) -> Result<Submission, Exit> {
         Resolver::default().resolve(data).await;
     }
     submission.names = None;
-    submission.everywhere = Some(Everywhere { joining, ..Everywhere::default() });
     Ok(submission)
 }
 
 /// Submits it, over as many connections as that takes. Returns how many tasks it is.
-async fn submit(
+pub(crate) async fn accepted(
     created: &mut Created,
     submission: &Submission,
-    args: &EverywhereArgs,
+    quiet: bool,
 ) -> Result<u64, Exit> {
-    let mut waiting = Waiting::new(args.quiet);
+    let mut waiting = Waiting::new(quiet);
     loop {
-        let error = match submit_once(created, submission, args.joining).await {
-            Ok(count) => {
-                if !args.quiet {
-                    let executors = if count == 1 { "executor" } else { "executors" };
-                    say(format_args!("{count} {executors}"));
-                }
-                return Ok(count);
-            }
-            Err(error) => error,
-        };
-        match error {
-            ClientError::Lost => created.connect_again().await?,
-            error => waiting.wait(error).await.map_err(Exit::client)?,
+        match submit_once(created, submission).await {
+            Ok(count) => return Ok(count),
+            Err(ClientError::Lost) => created.connect_again().await?,
+            Err(error) => waiting.wait(error).await.map_err(Exit::client)?,
         }
     }
 }
 
-async fn submit_once(
-    created: &Created,
-    submission: &Submission,
-    joining: bool,
-) -> Result<u64, ClientError> {
+async fn submit_once(created: &Created, submission: &Submission) -> Result<u64, ClientError> {
     let client = &created.client;
     let pending = client.submit(created.id, TaskId(0), submission.clone()).await?;
     let count = pending.accepted().await?;
-    if !joining {
+    if !submission.everywhere.as_ref().is_some_and(|asked| asked.joining) {
         client.seal(created.id).await?;
     }
     Ok(count)

@@ -1,5 +1,6 @@
 //! The progress line: on a terminal, never in the way of output.
 
+use crate::results::staged::bytes_text;
 use falkon_core::result::Counts;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -13,6 +14,8 @@ const REDRAWS_HZ: u8 = 8;
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     started: Instant,
+    /// How much each brings, if that is what people want to know.
+    bytes_each: Option<u64>,
 }
 
 impl Progress {
@@ -26,13 +29,28 @@ impl Progress {
             bar.set_style(style);
             bar
         });
-        Progress { bar, started: Instant::now() }
+        Progress { bar, started: Instant::now(), bytes_each: None }
+    }
+
+    /// The same, of so many that each receive `bytes_each`.
+    pub(crate) fn of_bytes(total: u64, bytes_each: u64, wanted: bool) -> Progress {
+        Progress { bytes_each: Some(bytes_each), ..Progress::new(total, wanted) }
     }
 
     /// Takes new counts in. `before` tasks ended before this run.
     pub(crate) fn update(&self, counts: &Counts) {
         let Some(bar) = &self.bar else { return };
         let ended = counts.ended();
+        if let Some(each) = self.bytes_each {
+            let bytes = |count: u64| bytes_text(each.saturating_mul(count));
+            bar.set_position(counts.done);
+            bar.set_message(format!(
+                "executors, {} of {}",
+                bytes(counts.done),
+                bytes(counts.total)
+            ));
+            return;
+        }
         let seconds = self.started.elapsed().as_secs_f64();
         let rate = ended as f64 / seconds.max(1e-3);
         let left = counts.total.saturating_sub(ended) as f64 / rate.max(1e-9);

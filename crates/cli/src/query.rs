@@ -86,6 +86,8 @@ pub(crate) enum Submitted<'a> {
     Plan(&'a Plan),
     /// A task for executors that join, until it is interrupted.
     Joining,
+    /// Tasks that are of use to nobody but the one who waits: an interrupt cancels them.
+    Awaited,
 }
 
 /// Receives an instance's results until it is complete, over as many
@@ -98,7 +100,7 @@ pub(crate) async fn follow(
     submitted: Submitted<'_>,
     quiet: bool,
 ) -> Ending {
-    let mut ends_joining = false;
+    let (mut ends_joining, mut cancels) = (false, false);
     let mut reconnect = Reconnect::new(quiet);
     let mut interrupts = Interrupts::new();
     let mut is_again = false;
@@ -113,6 +115,9 @@ pub(crate) async fn follow(
             if ends_joining {
                 client.seal(instance).await?;
             }
+            if cancels {
+                client.cancel(instance, Selection::All).await?;
+            }
             receive(&client, &mut deliveries, instance, receiver, quiet).await
         };
         let ended = tokio::select! {
@@ -122,6 +127,13 @@ pub(crate) async fn follow(
                     && !std::mem::replace(&mut ends_joining, true) {
                     say("executors that join from now on do not run it (interrupt again to stop \
                          waiting)");
+                    continue;
+                }
+                if matches!(submitted, Submitted::Awaited) {
+                    if std::mem::replace(&mut cancels, true) {
+                        return Ending::Abandoned;
+                    }
+                    say("stopping (interrupt again to stop at once)");
                     continue;
                 }
                 say(format_args!(

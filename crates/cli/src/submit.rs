@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 /// The instance that is created.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub(crate) struct InstanceArgs {
     /// Name shown to people
     #[arg(long, value_name = "NAME", default_value = "")]
@@ -177,6 +177,11 @@ impl Created {
 }
 
 impl InstanceArgs {
+    /// An instance of this name.
+    pub(crate) fn named(name: &str) -> InstanceArgs {
+        InstanceArgs { name: name.to_owned(), ..InstanceArgs::default() }
+    }
+
     /// Whether the results can be fetched with this access file, by a command that
     /// `waits` for them or later.
     pub(crate) fn check(&self, access: &AccessFile, waits: bool) -> Result<(), Exit> {

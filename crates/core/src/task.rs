@@ -257,7 +257,7 @@ macro_rules! submission_structs {
         $each!(Range { start, step, count });
         $each!(After { offset, tasks, takes });
         $each!(Declared { objects, inputs, outputs });
-        $each!(Everywhere { joining, executors });
+        $each!(Everywhere { joining, offering, executors });
         $each!(Submission {
             count,
             template,
@@ -601,15 +601,13 @@ impl Submission {
         if let Rows::Computed { .. } = self.rows {
             at_most(SubmissionPart::Ranges, self.rows.encoded_bytes(), RANGES_BYTES_MAX)?;
         }
-        for class in &self.classes {
-            if class.resources.custom.len() > CUSTOM_NAMES_MAX {
+        let needs = self.classes.iter().map(|class| &class.resources);
+        for resources in needs.chain(self.everywhere.iter().map(|found| &found.offering)) {
+            if resources.custom.len() > CUSTOM_NAMES_MAX {
                 return Err(SubmissionError::Malformed(SubmissionPart::CustomResources));
             }
-            at_most(
-                SubmissionPart::ResourceName,
-                class.resources.name_bytes(),
-                NAME_BYTES_MAX as u64,
-            )?;
+            let bytes = resources.name_bytes();
+            at_most(SubmissionPart::ResourceName, bytes, NAME_BYTES_MAX as u64)?;
         }
         let names = self.names.as_ref().map_or(0, Packed::longest);
         at_most(SubmissionPart::TaskName, names, TASK_NAME_BYTES_MAX as u64)?;

@@ -21,7 +21,7 @@ use crate::limits::{INSTANCE_TASKS_MAX, LOOK_NEEDS_MAX, QUEUED_BYTES_MAX, RESERV
 use crate::result::{Cause, Detail, Finished, Outcome};
 use crate::runset::RunSet;
 use crate::task::{
-    ExecutorId, InstanceId, Submission, SubmissionError, SubmissionPart, TaskId, Time,
+    ExecutorId, InstanceId, Resources, Submission, SubmissionError, SubmissionPart, TaskId, Time,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -160,8 +160,12 @@ impl Everywhere {
     }
 
     /// An executor is there that was not before.
-    pub(super) fn joined(&mut self, executor: u64) {
-        self.due.extend(self.joining.keys().map(|id| (*id, executor)));
+    pub(super) fn joined(&mut self, executor: u64, capacity: &Resources) {
+        let wanted = self.joining.iter().filter(|(_, joining)| {
+            let everywhere = joining.submission.everywhere.as_ref();
+            everywhere.is_none_or(|asked| capacity.fits(&asked.offering))
+        });
+        self.due.extend(wanted.map(|(id, _)| (*id, executor)));
     }
 
     /// Executors that join are to run this from now on.
@@ -252,12 +256,15 @@ impl Instance {
 
 // Acceptance.
 impl Dispatcher {
-    /// The executors that are there, those included that may still come back after a
-    /// restart. One that leaves takes no more tasks, and is not.
-    fn executors_there(&self) -> Vec<u64> {
+    /// The executors that are there and offer something. One that leaves takes no
+    /// more tasks, and is not there. Those are that may still come back after a
+    /// restart; what they offer is not known.
+    fn executors_there(&self, offering: &Resources) -> Vec<u64> {
         let here = self.fleet.iter().filter(|executor| !executor.leaving);
+        let here = here.filter(|executor| executor.capacity.fits(offering));
         let mut there: BTreeSet<u64> = here.map(|executor| executor.incarnation).collect();
         let missing = self.comeback.missing().map(|(incarnation, _, _)| incarnation);
+        let missing = missing.filter(|_| *offering == Resources::default());
         there.extend(missing.filter(|id| self.fleet.of_incarnation(*id).is_none()));
         there.into_iter().collect()
     }
@@ -279,7 +286,8 @@ impl Dispatcher {
             let error = SubmissionError::Malformed(SubmissionPart::Everywhere);
             return Err(RequestError::Submission(error));
         }
-        let executors = self.executors_there();
+        let offering = submission.everywhere.as_ref().map(|asked| asked.offering.clone());
+        let executors = self.executors_there(&offering.unwrap_or_default());
         if executors.is_empty() && !is_joining {
             return Err(RequestError::NoExecutors);
         }

@@ -20,6 +20,9 @@ pub(super) struct Intermediate {
     pub(super) readers: u64,
     /// Batches, other than the writer's, with tasks that read it.
     batches: u32,
+    /// A task of the instance writes it: it was not put there by somebody, for
+    /// whom it stays.
+    is_made: bool,
 }
 
 /// The objects in caches alone of one instance.
@@ -36,14 +39,18 @@ impl Intermediates {
         self.objects.is_empty()
     }
 
-    /// The objects that no task reads that has not ended.
+    /// The objects of its tasks that no task reads that has not ended.
     pub(super) fn unread(&self) -> impl Iterator<Item = ObjectId> + '_ {
-        self.objects.iter().filter(|(_, entry)| entry.readers == 0).map(|(object, _)| *object)
+        self.made().filter(|(_, entry)| entry.readers == 0).map(|(object, _)| *object)
     }
 
-    /// All of them.
+    /// All objects of its tasks.
     pub(super) fn ids(&self) -> impl Iterator<Item = ObjectId> + '_ {
-        self.objects.keys().copied()
+        self.made().map(|(object, _)| *object)
+    }
+
+    fn made(&self) -> impl Iterator<Item = (&ObjectId, &Intermediate)> {
+        self.objects.iter().filter(|(_, entry)| entry.is_made)
     }
 
     /// The task that writes an object, once that was submitted.
@@ -60,6 +67,7 @@ impl Intermediates {
             let entry = self.objects.entry(object).or_default();
             if entry.writer.is_none() {
                 entry.writer = Some(task);
+                entry.is_made = true;
                 links.leaves_any = true;
                 links.read_by = links.read_by.saturating_add(entry.batches);
             }
@@ -77,7 +85,8 @@ impl Intermediates {
         links
     }
 
-    /// Tasks of a batch have ended, or run again. Gives what nobody reads now.
+    /// Tasks of a batch have ended, or run again. Gives what nobody reads now of
+    /// what tasks have made.
     pub(super) fn count_readers(
         &mut self,
         data: &Declared,
@@ -91,7 +100,7 @@ impl Intermediates {
             if let Some(object) = object {
                 let entry = self.objects.entry(object.id).or_default();
                 change(&mut entry.readers, tasks);
-                if entry.readers == 0 {
+                if entry.readers == 0 && entry.is_made {
                     unread.push(object.id);
                 }
             }

@@ -30,7 +30,7 @@ impl Dispatcher {
         let is_expected = self.comeback.expects(join.incarnation);
         let Registered { id, before } = self.fleet.register(connection, &join);
         if before.is_none() && !is_expected {
-            self.placement.everywhere_mut().joined(join.incarnation);
+            self.placement.everywhere_mut().joined(join.incarnation, &join.capacity);
         }
         self.placement.everywhere_mut().look_at(join.incarnation);
         self.journal(Record::ExecutorSeen {

@@ -1,6 +1,6 @@
 //! A task that runs once on each executor, as it is submitted and as it is placed.
 
-use super::Submission;
+use super::{Resources, Submission};
 use crate::data::declared::Lists;
 use std::sync::Arc;
 
@@ -9,6 +9,8 @@ use std::sync::Arc;
 pub struct Everywhere {
     /// On those as well that join later, until the instance is sealed.
     pub joining: bool,
+    /// Only on those that offer this, free or not.
+    pub offering: Resources,
     /// The executors, by their incarnations, a task each: the dispatcher fills them
     /// in.
     pub executors: Vec<u64>,
@@ -22,6 +24,7 @@ impl Submission {
         let count = (everywhere.executors.len() as u64).max(1);
         self.count == count
             && self.class_runs.len() == 1
+            && everywhere.offering.is_sound()
             && self.names.is_none()
             && self.after.is_empty()
             && self.data.as_ref().is_none_or(|data| data.outputs.is_empty())
@@ -44,7 +47,7 @@ impl Submission {
             data.inputs = Lists::Same(data.inputs.of(0).to_vec());
             data.outputs = Lists::default();
         }
-        self.everywhere = Some(Everywhere { joining: false, executors });
+        self.everywhere = Some(Everywhere { executors, ..Everywhere::default() });
         self
     }
 }

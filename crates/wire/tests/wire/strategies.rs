@@ -187,12 +187,15 @@ pub(crate) fn submission() -> impl Strategy<Value = Submission> {
         option::of(packed()),
         vec(after(), 0..3),
         option::of(declared()),
-        option::of((any::<bool>(), vec(number(), 0..3))),
+        option::of((any::<bool>(), resources(), vec(number(), 0..3))),
     )
         .prop_map(
             |(count, template, rows, classes, class_runs, names, after, data, everywhere)| {
-                let everywhere =
-                    everywhere.map(|(joining, executors)| Everywhere { joining, executors });
+                let everywhere = everywhere.map(|(joining, offering, executors)| Everywhere {
+                    joining,
+                    offering,
+                    executors,
+                });
                 Submission {
                     data,
                     count,

@@ -1,7 +1,7 @@
 //! One example of every record.
 
 use super::*;
-use falkon_core::task::Everywhere;
+use falkon_core::task::{Everywhere, Resources};
 
 pub(super) fn all() -> Vec<(&'static str, Record)> {
     use Record::*;
@@ -102,7 +102,11 @@ fn everywhere() -> Submission {
     Submission {
         count: 1,
         class_runs: vec![(1, 0)],
-        everywhere: Some(Everywhere { joining: true, executors: Vec::new() }),
+        everywhere: Some(Everywhere {
+            joining: true,
+            offering: Resources { gpus: 1, ..Resources::default() },
+            executors: Vec::new(),
+        }),
         ..task_array()
     }
 }
