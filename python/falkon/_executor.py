@@ -9,6 +9,7 @@ import weakref
 from collections import deque
 from concurrent.futures import Executor as StandardExecutor
 from typing import (
+    TYPE_CHECKING,
     Any,
     Callable,
     Deque,
@@ -41,6 +42,9 @@ from ._session import Session
 from ._slots import Slots
 from ._stored import Stored
 
+if TYPE_CHECKING:
+    from ._environment import Environment, Place
+
 CHUNKS_PER_WORKER = 64
 """Automatic chunks of ``map``: enough for the last ones to be short."""
 CHUNK_CALLS_MAX = 256
@@ -68,6 +72,12 @@ class Executor(StandardExecutor):
         Called once in each worker before its first call.
     ``preload``
         Modules that workers load before their first call.
+    ``environment``
+        An archive that conda-pack or venv-pack has made (``.tar``, ``.tar.gz``,
+        ``.tar.zst``; a path, a URL, or a :class:`File`). Each executor receives and
+        unpacks it once, and calls are made by its ``bin/python``, which needs
+        ``cloudpickle`` where functions go by value. Such calls have a directory of
+        their own each, which takes a few milliseconds.
     ``reconnect``
         Seconds that a dispatcher may be away, because it is started again or the
         network is down, before calls fail with :class:`falkon.SessionLost`; 60 by
@@ -95,6 +105,7 @@ class Executor(StandardExecutor):
         reconnect: float = AWAY_SECONDS,
         output: Optional[Callable[[int, bytes], None]] = write_output,
         template: Optional[Union[bool, str]] = None,
+        environment: Optional["Place"] = None,
         _parent: Optional["Executor"] = None,
         _class: Optional[List[Any]] = None,
         _files: Tuple[Sequence[Any], Sequence[Any]] = ((), ()),
@@ -115,6 +126,17 @@ class Executor(StandardExecutor):
         reconnect = seconds("reconnect", reconnect)
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
+        of_calls = None
+        if environment is not None:
+            from ._environment import Environment
+
+            of_calls = Environment(environment)
+            if preload or template:
+                raise ValueError(
+                    "preload and template are for the interpreter that runs here, not for that of "
+                    "an environment"
+                )
+            template = False
         early = None
         starts: Callable[[List[str]], Program] = Program
         if template is None or not isinstance(template, bool):
@@ -150,6 +172,7 @@ class Executor(StandardExecutor):
             wrap = _Wrap(initializer, tuple(initargs))
         session = Session(options, output, access, reconnect, early, starts)
         self._shared = _Shared(session, wrap, max_workers or os.cpu_count() or 1, imports)
+        self._shared.environment = of_calls
         self._shared.reconnect = reconnect
         # Like a standard executor, one that nobody refers to any more
         # takes no calls, and ends when those it has have ended.
@@ -176,7 +199,10 @@ class Executor(StandardExecutor):
                 "dispatcher (`falkon start`) and pass Executor(its access file)"
             )
         initializer = None if wrap is None else wrap._initializer
-        of_dispatcher = (os.path.abspath(session.access), initializer, self._shared.reconnect)
+        environment = self._shared.environment
+        archive = None if environment is None else environment.archive.url
+        access = os.path.abspath(session.access)
+        of_dispatcher = (access, initializer, self._shared.reconnect, archive)
         return _connected, (of_dispatcher, self._class, self._files, self._large)
 
     def options(self, **options: Any) -> "Executor":
@@ -227,6 +253,8 @@ class Executor(StandardExecutor):
             future = Future()
         try:
             kind = shared.kind(fn, of_class, inner)
+            if shared.environment is not None:
+                files = shared.environment.files(files)
             if kind.before:
                 args = (*kind.before, *args)
             if args or kwargs or files[0] or files[1]:
@@ -312,7 +340,8 @@ class Executor(StandardExecutor):
         """Has chunks of calls made, one after another."""
         shared = self._shared
         kind = shared.chunk_kind(fn, self._class)
-        session = shared.session()
+        session, environment = shared.session(), shared.environment
+        files = ((), ()) if environment is None else environment.files(((), ()))
         while True:
             chunk: Tuple[Any, ...] = (list(itertools.islice(calls, chunksize)),)
             if not chunk[0]:
@@ -320,7 +349,7 @@ class Executor(StandardExecutor):
             if kind.before:
                 chunk = (*kind.before, *chunk)
             future: Future[Any] = Future()
-            data, future._needs, uses = arguments(session, chunk, {}, chunk=True)
+            data, future._needs, uses = arguments(session, chunk, {}, chunk=True, files=files)
             of_kind = use(uses, session, future, kind) if uses else kind
             session.submit(of_kind, PICKLED + data, future)
             yield future
@@ -340,7 +369,10 @@ class Executor(StandardExecutor):
             return [self.submit(fn, *args, **kwargs)]
         first: First[T] = First()
         kind = shared.kind(fn, self._class)
-        data, needs, uses = arguments(session, (*kind.before, *args), kwargs, files=self._files)
+        files = self._files
+        if shared.environment is not None:
+            files = shared.environment.files(files)
+        data, needs, uses = arguments(session, (*kind.before, *args), kwargs, files=files)
         if needs or (uses and uses.waits):
             raise ValueError(
                 "a call that is made everywhere waits for no others: pass the result() of futures"
@@ -429,13 +461,19 @@ def _connected(
 ) -> Executor:
     """An executor that was passed to a call: those of one dispatcher that are there
     at the same time are one."""
-    access, initializer, reconnect = of_dispatcher
-    key = (os.getpid(), access, reconnect)
+    access, initializer, reconnect, archive = of_dispatcher
+    key = (os.getpid(), access, reconnect, archive)
     with _connections_lock:
         root = _connections.get(key) if initializer is None else None
         if root is None:
             function, arguments = initializer or (None, ())
-            root = Executor(access, initializer=function, initargs=arguments, reconnect=reconnect)
+            root = Executor(
+                access,
+                initializer=function,
+                initargs=arguments,
+                reconnect=reconnect,
+                environment=archive,
+            )
             if initializer is None:
                 _connections[key] = root
     return Executor(_parent=root, _class=of_class, _files=files, _large=large)
@@ -498,6 +536,7 @@ class _Shared:
         self._imports = imports
         self.slots = Slots(session, workers)
         self.reconnect = AWAY_SECONDS
+        self.environment: Optional["Environment"] = None
         self.finalizer: Any = None
         self._wrap = wrap
         self._functions = Functions()
@@ -550,25 +589,27 @@ class _Shared:
 
     def _new_kind(self, function: Any, code: bytes, task_class: List[Any]) -> Kind:
         name = _name(function)
+        if self.environment is not None:
+            task_class = self.environment.task_class(task_class)
         kind: Optional[Kind] = None
         if len(code) > LARGE_BYTES:
             try:
                 stored = self._session.objects.code(code)
-                kind = Kind(name, applying(), task_class, self._environment)
+                kind = Kind(name, applying(), task_class, self._variables)
                 kind.before = (stored,)
             except NoRoom:
                 if len(code) > CODE_BYTES:
                     raise
         if kind is None:
-            kind = Kind(name, code, task_class, self._environment)
+            kind = Kind(name, code, task_class, self._variables)
         if self._wrap is not None and self._wrap.stored is not None:
             kind.before += (self._wrap.stored,)
         return kind
 
     @property
-    def _environment(self) -> List[Tuple[str, str]]:
+    def _variables(self) -> List[Tuple[str, str]]:
         """Variables of its workers."""
-        environment = []
+        environment = [] if self.environment is None else [self.environment.variable]
         if self._wrap is not None:
             environment.append(("FALKON_WORKER_INITIALIZER", self._wrap.key))
         if self._imports is not None:

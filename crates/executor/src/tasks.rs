@@ -396,7 +396,7 @@ impl Tasks {
             let home = match prepared.home.get() {
                 Some((of, home)) if *of == instance => home.clone(),
                 _ => {
-                    let home = Arc::new(self.workers.home(command, instance, Vec::new())?);
+                    let home = Arc::new(self.workers.home(command, instance, Vec::new(), None)?);
                     // A template is one instance's.
                     let _ = prepared.home.set((instance, home.clone()));
                     home
@@ -408,7 +408,7 @@ impl Tasks {
         let command = self.command(start, at)?;
         let outputs = output_paths(&command);
         let more = self.gpus.environment(&start.gpus);
-        let home = Arc::new(self.workers.home(&command, instance, more)?);
+        let home = Arc::new(self.workers.home(&command, instance, more, None)?);
         let call = command.call.ok_or("the task names no function")?;
         let payload = match call.payload.is_empty() {
             true => texts_payload(&command.argv),

@@ -218,14 +218,16 @@ impl Workers {
         workers
     }
 
-    /// The home of a worker of an instance's command, with `more` variables.
+    /// The home of a worker of an instance's command, with `more` variables; `tree` is
+    /// the first archive that it finds unpacked.
     pub(super) fn home(
         &self,
         command: &Command,
         instance: InstanceId,
         more: Vec<(Vec<u8>, Vec<u8>)>,
+        tree: Option<&Path>,
     ) -> Result<Home, String> {
-        Home::of(command, (!self.options.shared).then_some(instance), more)
+        Home::of(command, (!self.options.shared).then_some(instance), more, tree)
     }
 
     /// Whether a launched process is a worker.
@@ -298,7 +300,7 @@ impl Workers {
                 self.reception.insert(Reception::open(self.options.scratch.as_deref())?)
             }
         };
-        let argv = reception.folder.command(&self.options, &home.language);
+        let argv = reception.folder.command(&self.options, home);
         let argv = argv.ok_or_else(|| WorkerError::Language(home.language.clone()))?;
         let folder = self.outputs.folder();
         let mut worker = Worker::new(home.clone(), program::token()?.into(), argv.clone(), folder)?;

@@ -9,9 +9,10 @@ use falkon_core::data::object::Object;
 use falkon_core::execute::{Event, Start, StartData, TaskKey};
 use falkon_core::result::Outcome;
 use falkon_net::clock::Clock;
+use falkon_wire::command::Command;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl Tasks {
@@ -25,7 +26,9 @@ impl Tasks {
         let command = self.command(start, 0)?;
         let directory = self.make_sandbox(start, &command, data)?;
         let more = self.gpus.environment(&start.gpus);
-        let home = Arc::new(self.workers.home(&command, start.key.instance, more)?);
+        let tree = first_tree(&directory, &command, data);
+        let instance = start.key.instance;
+        let home = Arc::new(self.workers.home(&command, instance, more, tree.as_deref())?);
         let writes: Vec<&Object> = data.outputs.iter().map(|object| &**object).collect();
         let names = names_of(&command.outputs, &writes, true).into_iter();
         let written: Written = names
@@ -111,4 +114,13 @@ impl Tasks {
         self.putting.insert(key, (sizes, event));
         None
     }
+}
+
+/// The first archive that a call finds unpacked in its directory, where it is in the
+/// cache: the same path for all calls.
+fn first_tree(directory: &Path, command: &Command, data: &StartData) -> Option<PathBuf> {
+    data.inputs.first().filter(|staged| staged.is_unpacked)?;
+    let reads: Vec<&Object> = data.inputs.iter().map(|staged| &*staged.object).collect();
+    let name = names_of(&command.inputs, &reads, false).into_iter().next()?;
+    std::fs::read_link(directory.join(OsString::from_vec(name))).ok()
 }

@@ -1,13 +1,17 @@
 //! Calls that are made one after another by one worker.
 
+use super::program::PYTHON;
 use super::protocol::Calls;
 use falkon_core::execute::TaskKey;
 use falkon_core::task::{InstanceId, TaskId, Time};
 use falkon_wire::codec::{put_array, put_bytes};
 use falkon_wire::command::{Command, Function};
+use falkon_wire::declared::is_inner_name;
 use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
 use std::hash::{Hash, Hasher};
-use std::path::PathBuf;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The properties of a worker: it makes only calls that agree in these.
@@ -20,6 +24,9 @@ pub(crate) struct Home {
     pub(super) cwd: Option<Vec<u8>>,
     pub(super) env: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) imports: Imports,
+    /// The interpreter, if it is not the executor's own: of an archive that its calls
+    /// find unpacked.
+    pub(super) interpreter: Option<Vec<u8>>,
 }
 
 /// Names of modules that calls are expected to need, separated by commas, if their client says
@@ -41,13 +48,18 @@ impl Hash for Imports {
 
 /// The variable with which a client names [`Imports`].
 const IMPORTS: &[u8] = b"FALKON_WORKER_IMPORTS";
+/// The variable with which a client names the interpreter in the archive that a call
+/// finds unpacked first.
+const INTERPRETER: &[u8] = b"FALKON_WORKER_INTERPRETER";
 
 impl Home {
-    /// The home of a worker of an instance's command, with `more` variables.
+    /// The home of a worker of an instance's command, with `more` variables; `tree` is
+    /// the first archive that it finds unpacked.
     pub(crate) fn of(
         command: &Command,
         instance: Option<InstanceId>,
         more: Vec<(Vec<u8>, Vec<u8>)>,
+        tree: Option<&Path>,
     ) -> Result<Home, String> {
         let call = command.call.as_ref().ok_or("the task names no function")?;
         if command.stdin.is_some() {
@@ -58,8 +70,47 @@ impl Home {
         let imports = env.iter().rposition(|(name, _)| name == IMPORTS);
         let imports = Imports(imports.map(|at| env.remove(at).1));
         let (language, cwd) = (call.function.language.clone(), command.cwd.clone());
-        Ok(Home { language, instance, cwd, env, imports })
+        let interpreter = match env.iter().rposition(|(name, _)| name == INTERPRETER) {
+            Some(_) if language != PYTHON => {
+                return Err(format!("workers of {language} have no interpreter of their own"));
+            }
+            Some(at) => {
+                let name = env.remove(at).1;
+                Some(interpreter_in(tree, &name, &mut env)?)
+            }
+            None => None,
+        };
+        Ok(Home { language, instance, cwd, env, imports, interpreter })
     }
+}
+
+/// The interpreter of an environment, whose programs come first in `PATH`.
+fn interpreter_in(
+    tree: Option<&Path>,
+    name: &[u8],
+    env: &mut Vec<(Vec<u8>, Vec<u8>)>,
+) -> Result<Vec<u8>, String> {
+    let tree = tree.ok_or("the call names an interpreter in an archive, and unpacks none")?;
+    let shown = String::from_utf8_lossy(name);
+    if !is_inner_name(name) {
+        return Err(format!("`{shown}` is no name of an interpreter inside an archive"));
+    }
+    let path = tree.join(OsStr::from_bytes(name));
+    if !path.is_file() {
+        return Err(format!(
+            "the environment has no {shown}: pack it from inside its folder, as conda-pack and \
+             venv-pack do"
+        ));
+    }
+    let folder = path.parent().unwrap_or(tree);
+    let given = env.iter().rfind(|(name, _)| name == b"PATH").map(|(_, value)| value.clone());
+    let before = given.or_else(|| std::env::var_os("PATH").map(OsString::into_vec));
+    let before = before.filter(|before| !before.is_empty());
+    let folders = [Some(folder.as_os_str().as_bytes()), before.as_deref()];
+    let folders: Vec<&[u8]> = folders.into_iter().flatten().collect();
+    env.retain(|(name, _)| name != b"PATH");
+    env.push((b"PATH".to_vec(), folders.join(&b':')));
+    Ok(path.into_os_string().into_vec())
 }
 
 /// A call, ready to be made.

@@ -4,7 +4,7 @@
 //! The program is a package that this one carries within itself. A script loads it from the
 //! folder and takes the folder off the search path again: calls find their own modules.
 
-use super::{WorkerError, WorkerOptions};
+use super::{Home, WorkerError, WorkerOptions};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -92,14 +92,15 @@ impl Folder {
 
     /// The program and arguments of a worker; `None` if the language is not
     /// known.
-    pub(super) fn command(&self, options: &WorkerOptions, language: &str) -> Option<Vec<Vec<u8>>> {
+    pub(super) fn command(&self, options: &WorkerOptions, home: &Home) -> Option<Vec<Vec<u8>>> {
+        let language = &home.language;
         let given = options.commands.iter().rev().find(|(name, _)| name == language);
-        let words = match given {
-            Some((_, words)) => words.clone(),
-            None if language == PYTHON => vec![PYTHON_COMMAND.to_owned()],
-            None => return None,
+        let mut command: Vec<Vec<u8>> = match (&home.interpreter, given) {
+            (Some(interpreter), _) => vec![interpreter.clone()],
+            (None, Some((_, words))) => words.iter().cloned().map(String::into_bytes).collect(),
+            (None, None) if language == PYTHON => vec![PYTHON_COMMAND.into()],
+            (None, None) => return None,
         };
-        let mut command: Vec<Vec<u8>> = words.into_iter().map(String::into_bytes).collect();
         if language == PYTHON {
             command.push(bytes_of(&self.path.join(PYTHON_START_NAME)));
         }

@@ -77,7 +77,8 @@ mod tests {
 
     fn home(language: &str) -> Arc<Home> {
         let (cwd, env, imports) = (None, Vec::new(), super::super::bundle::Imports::default());
-        Arc::new(Home { language: language.to_owned(), instance: None, cwd, env, imports })
+        let (language, instance, interpreter) = (language.to_owned(), None, None);
+        Arc::new(Home { language, instance, cwd, env, imports, interpreter })
     }
 
     #[test]

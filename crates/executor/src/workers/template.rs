@@ -143,7 +143,8 @@ impl Workers {
     /// The source of a worker's process for this home: a copy, if there is a
     /// template or is to be one.
     pub(super) fn source(&mut self, home: &Home, argv: &[Vec<u8>]) -> Result<Source, WorkerError> {
-        if home.language != program::PYTHON {
+        // An environment of its own has other modules than a template imports.
+        if home.language != program::PYTHON || home.interpreter.is_some() {
             return Ok(Source::Program);
         }
         match self.templates.of_client.filter(|_| home.cwd.is_none()) {
@@ -224,6 +225,7 @@ impl Workers {
             cwd: None,
             env: Vec::new(),
             imports: Imports(imports.map(String::into_bytes)),
+            interpreter: None,
         });
         for _ in 0..self.slots.min(WORKERS_AHEAD_MAX) {
             self.launch(&home)?;
@@ -244,6 +246,7 @@ impl Workers {
         let is_ahead = |worker: &Worker| {
             worker.home.instance.is_none()
                 && worker.home.language == home.language
+                && worker.home.interpreter == home.interpreter
                 && Base::of(&worker.home) == base
                 && is_fit(worker)
         };

@@ -42,6 +42,7 @@ fn worker(folder: &Path) -> Worker {
         cwd: None,
         env: Vec::new(),
         imports: Imports::default(),
+        interpreter: None,
     };
     Worker::new(Arc::new(home), String::new().into(), Vec::new(), folder).unwrap()
 }

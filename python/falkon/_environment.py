@@ -1,0 +1,44 @@
+"""Software that calls find: an archive with an interpreter, unpacked once on each executor."""
+
+import os
+from typing import TYPE_CHECKING, Any, List, Sequence, Tuple, Union
+
+from ._files import File, file_of
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+Place: "TypeAlias" = Union[str, "os.PathLike[str]", File]
+
+INTERPRETER = "bin/python"
+"""Where the interpreter is in an archive, as conda-pack and venv-pack make them."""
+VARIABLE = ("FALKON_WORKER_INTERPRETER", INTERPRETER)
+"""Tells an executor which interpreter makes a call (docs/workers.md)."""
+
+
+class Environment:
+    """An archive that calls find unpacked, the first of what they read, and whose
+    interpreter makes them."""
+
+    def __init__(self, archive: Place):
+        if not isinstance(archive, (str, os.PathLike)):
+            raise TypeError(
+                "environment=%r is not accepted: it is the path or the URL of an archive, as "
+                "conda-pack and venv-pack make them" % (archive,)
+            )
+        self.archive = file_of(archive)
+
+    @property
+    def variable(self) -> Tuple[str, str]:
+        """The variable that names the interpreter."""
+        return VARIABLE
+
+    def task_class(self, of_class: List[Any]) -> List[Any]:
+        """A task's class, as the protocol has it, with one archive to unpack."""
+        return [*of_class[:-1], 1]
+
+    def files(
+        self, files: Tuple[Sequence[Any], Sequence[Any]]
+    ) -> Tuple[Sequence[Any], Sequence[Any]]:
+        """What a call reads, the archive first, and writes."""
+        return (self.archive, *files[0]), files[1]
