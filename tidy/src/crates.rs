@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// Each of our crates, with all that it may depend on; `*` is anything that is
 /// not ours.
-const MAY: [(&str, &[&str]); 17] = [
+const MAY: [(&str, &[&str]); 18] = [
     ("falkon-core", &["thiserror"]),
     ("falkon-wire", &["falkon-core", "rmp", "thiserror"]),
     ("falkon-lock", &["*"]),
@@ -26,6 +26,7 @@ const MAY: [(&str, &[&str]); 17] = [
         ],
     ),
     ("falkon-archive", &["falkon-core", "falkon-lock", "*"]),
+    ("falkon-fuse", &["*"]),
     ("falkon-provision", &["falkon-core", "falkon-wire", "falkon-process", "falkon-net", "*"]),
     (
         "falkon-dispatcher",
@@ -54,6 +55,7 @@ const MAY: [(&str, &[&str]); 17] = [
             "falkon-net",
             "falkon-data",
             "falkon-archive",
+            "falkon-fuse",
             "falkon-provision",
             "falkon-dispatcher",
             "falkon-executor",

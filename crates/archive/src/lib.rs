@@ -15,7 +15,10 @@ mod read;
 mod regular;
 mod salvage;
 mod set;
+mod stream;
+mod tree;
 mod turn;
+mod view;
 mod write;
 
 pub use bytes::Bytes;
@@ -27,6 +30,8 @@ pub use part::{Members, Part};
 pub use read::{MemberFault, ReadError, Scratch};
 pub use salvage::{Salvaged, salvage};
 pub use set::{Archive, Newest, files_of};
+pub use tree::{Counts, ROOT, Shown, Tree};
+pub use view::{View, ViewError};
 pub use write::{Source, WriteError, WriteOptions, Writer};
 
 /// The CRC-32 of ZIP files.

@@ -32,3 +32,16 @@ pub const CODE_TABLE_BYTES_MIN: usize = 48;
 pub const THREADS_MAX: usize = 64;
 /// Room for deflated data beyond nine eighths of the data.
 pub const PACKED_SLACK_BYTES: usize = 1 << 10;
+/// Files and directories that a file system of archives has.
+pub const TREE_NODES_MAX: usize = 1 << 31;
+/// Data of members that are held for those who read them piece by piece, and what each piece
+/// takes beside them.
+pub const VIEW_CACHE_BYTES: usize = 64 << 20;
+/// The piece of a member that is read at a time, and the largest member whose CRC is known to
+/// be right before any of its data are handed over.
+pub const VIEW_PIECE_BYTES: usize = 1 << 20;
+/// What a piece takes beside its data, about.
+pub const VIEW_ENTRY_BYTES: usize = 192;
+/// Deflated members of more than a piece that are read at the same time without beginning
+/// again. Each has about 320 KiB in memory.
+pub const VIEW_STREAMS_MAX: usize = 64;

@@ -2,7 +2,7 @@
 
 use crate::bytes::Bytes;
 use crate::limits::DIRECTORY_READ_BYTES;
-use crate::read::ReadError;
+use crate::read::{ReadError, Stop};
 use crate::regular;
 use falkon_core::archive::limits::CENTRAL_BYTES_MAX;
 use falkon_core::archive::{FormatError, Layout, Member, Opening, Search, Want, central};
@@ -100,8 +100,22 @@ impl Part {
         ReadError::Io { path: self.path.clone(), error }
     }
 
-    fn format(&self, error: FormatError) -> ReadError {
+    pub(crate) fn format(&self, error: FormatError) -> ReadError {
         ReadError::Format { path: self.path.clone(), error }
+    }
+
+    /// Why the data of a member are not handed over.
+    pub(crate) fn stopped(&self, member: &Member, stop: Stop) -> ReadError {
+        match stop {
+            Stop::Io(error) => self.io(error),
+            Stop::Taken(error) => ReadError::Taken { name: member.name.clone(), error },
+            Stop::Fault(fault) => ReadError::Member {
+                path: self.path.clone(),
+                name: member.name.clone(),
+                offset: member.header,
+                fault,
+            },
+        }
     }
 
     /// The member with this name that was written last, as the lookup table has
@@ -178,6 +192,11 @@ pub struct Members<'a> {
 }
 
 impl Members<'_> {
+    /// The offset within the directory of the next record.
+    pub(crate) fn record(&self) -> u64 {
+        self.at
+    }
+
     fn read(&mut self) -> Result<Option<Member>, ReadError> {
         let part = self.part;
         let (layout, all) = (&part.layout, part.layout.directory_bytes);

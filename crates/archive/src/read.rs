@@ -158,16 +158,8 @@ impl Scratch {
         take: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), ReadError> {
         let file = part.file()?;
-        self.hand_over(&*file, part.layout().file_bytes, member, take).map_err(|stop| match stop {
-            Stop::Io(error) => part.io(error),
-            Stop::Taken(error) => ReadError::Taken { name: member.name.clone(), error },
-            Stop::Fault(fault) => ReadError::Member {
-                path: part.path().to_owned(),
-                name: member.name.clone(),
-                offset: member.header,
-                fault,
-            },
-        })
+        let read = self.hand_over(&*file, part.layout().file_bytes, member, take);
+        read.map_err(|stop| part.stopped(member, stop))
     }
 
     /// The same, of a file of so many bytes.

@@ -148,6 +148,12 @@ impl Archive {
         Err(ReadError::NoMember { path: self.path.clone(), name: name.to_vec() })
     }
 
+    /// Its files, in the order of their numbers.
+    #[must_use]
+    pub fn into_parts(self) -> Vec<Part> {
+        self.parts
+    }
+
     /// Its members with their files, those written last at the end.
     pub fn members(&self) -> impl Iterator<Item = Result<(&Part, Member), ReadError>> {
         self.parts.iter().flat_map(|part| part.members().map(move |one| Ok((part, one?))))

@@ -4,6 +4,7 @@ mod check;
 mod create;
 mod get;
 mod list;
+mod mount;
 mod select;
 
 use crate::exit::{Exit, write_line};
@@ -28,6 +29,8 @@ enum ArchiveCommand {
     Cat(get::CatArgs),
     /// Copy members to files of a directory
     Get(get::GetArgs),
+    /// Show archives as a read-only file system
+    Mount(mount::MountArgs),
     /// Read all of archives, and recover what is whole in damaged ones
     Check(check::CheckArgs),
     /// Copy the members of archives into one, without packing them again
@@ -42,6 +45,7 @@ pub(crate) fn archive(args: ArchiveArgs) -> Exit {
         ArchiveCommand::Ls(args) => list::list(&args),
         ArchiveCommand::Cat(args) => get::cat(&args),
         ArchiveCommand::Get(args) => get::get(&args),
+        ArchiveCommand::Mount(args) => mount::mount(&args),
         ArchiveCommand::Check(args) => check::check(&args),
         ArchiveCommand::Join(args) => create::join(&args),
         ArchiveCommand::Create(args) => create::create(&args),

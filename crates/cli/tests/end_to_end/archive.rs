@@ -1,6 +1,8 @@
 //! `falkon archive`, and its files in the hands of readers that know nothing of
 //! Falkon.
 
+mod mount;
+
 use crate::fixture::{Random, Site};
 use falkon_trials::{skip, trial};
 use std::collections::BTreeMap;

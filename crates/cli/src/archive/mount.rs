@@ -1,0 +1,238 @@
+//! `falkon archive mount`
+
+use super::select::{Meant, Selected, select};
+use super::{ThreadArgs, report, unreadable};
+use crate::exit::{Exit, runtime};
+use clap::Args;
+use falkon_archive::{Counts, ReadError, Shown, View, ViewError};
+use falkon_fuse::{Attributes, Entry, Files, MountError, Mounted, Totals, Unreadable, serve};
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+/// Members that cannot be read and are reported, each once.
+const REPORTED_MAX: usize = 1000;
+
+/// `falkon archive mount`
+#[derive(Args, Debug)]
+pub(super) struct MountArgs {
+    /// Archives; with `!` and a pattern, only members that match. Of several members with one
+    /// name, the last is shown
+    #[arg(value_name = "ARCHIVE[!PATTERN]", required = true)]
+    archives: Vec<OsString>,
+    /// The directory where they are shown, until Ctrl-C or `fusermount3 -u DIR`
+    #[arg(value_name = "DIR", required = true)]
+    directory: PathBuf,
+    #[command(flatten)]
+    threads: ThreadArgs,
+}
+
+/// Shows members as files.
+pub(super) fn mount(args: &MountArgs) -> Result<Exit, Exit> {
+    let mut view = View::default();
+    for word in &args.archives {
+        let Selected { archive, members } = select(word)?;
+        is_elsewhere(archive.path(), &args.directory)?;
+        let before = view.tree().counts();
+        view.add(archive, |member| members.is(member)).map_err(|error| match error {
+            ViewError::Read(error) => unreadable(error),
+            error @ ViewError::Full { .. } => Exit::usage(error),
+        })?;
+        if view.tree().counts() == before && !matches!(members, Meant::All) {
+            report(format_args!("{}: no member matches", word.display()));
+            return Err(Exit::TasksFailed);
+        }
+    }
+    let counts = view.tree().counts();
+    let source: Vec<String> = args.archives.iter().map(|one| one.display().to_string()).collect();
+    let mounted = Mounted::new(&args.directory, &source.join(" ")).map_err(refused)?;
+    let files = Arc::new(Shelf { view, reported: Mutex::default() });
+    match serve(&mounted, &files, args.threads.number()) {
+        Ok(threads) => {
+            report(ready(counts, mounted.path()));
+            wait(mounted, threads)
+        }
+        Err(error) => {
+            let failed = format!("cannot show files at {}: {error}", mounted.path().display());
+            // That it fails counts for more than what becomes of the mount.
+            let _ = mounted.unmount();
+            Err(Exit::failure(failed))
+        }
+    }
+}
+
+/// Files of archives are opened again while they are shown: never through what shows them.
+fn is_elsewhere(archive: &Path, directory: &Path) -> Result<(), Exit> {
+    match (archive.canonicalize(), directory.canonicalize()) {
+        (Ok(archive), Ok(directory)) if directory.is_dir() && archive.starts_with(&directory) => {
+            Err(Exit::usage(format_args!(
+                "{} is within {}, where it would be hidden: name another directory",
+                archive.display(),
+                directory.display()
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refused(error: MountError) -> Exit {
+    match error {
+        MountError::Place { .. } | MountError::NoDirectory { .. } | MountError::Stale { .. } => {
+            Exit::usage(error)
+        }
+        error => Exit::failure(format_args!(
+            "{error}; `falkon archive get` copies members to a directory without FUSE"
+        )),
+    }
+}
+
+fn ready(counts: Counts, path: &Path) -> String {
+    let mut line = format!("{} files are shown at {}", counts.files, path.display());
+    if counts.doubled > 0 {
+        // Writing to a `String` never fails.
+        let _ = write!(line, "; left out {} whose names later ones have", counts.doubled);
+    }
+    if counts.left_out > 0 {
+        let _ = write!(
+            line,
+            "; left out {} that are links or devices, or whose names lead elsewhere",
+            counts.left_out
+        );
+    }
+    line
+}
+
+/// Waits until it is unmounted, or to be.
+fn wait(mounted: Mounted, threads: Vec<JoinHandle<io::Result<()>>>) -> Result<Exit, Exit> {
+    let (sender, ended) = oneshot::channel();
+    let joining = std::thread::Builder::new().name("mount".to_owned()).spawn(move || {
+        let joined = threads.into_iter().map(|thread| match thread.join() {
+            Ok(done) => done,
+            Err(_) => Err(io::Error::other("a thread of the file system panicked")),
+        });
+        let all: Vec<io::Result<()>> = joined.collect();
+        // Nobody waits any more if a signal has come.
+        let _ = sender.send(all.into_iter().collect::<io::Result<()>>());
+    });
+    let unmounted = joining.and_then(|_| {
+        let runtime = runtime().map_err(|_| io::Error::other("there is no event loop"))?;
+        runtime.block_on(async {
+            let [mut hangup, mut interrupt, mut terminate] = [
+                signal(SignalKind::hangup())?,
+                signal(SignalKind::interrupt())?,
+                signal(SignalKind::terminate())?,
+            ];
+            tokio::select! {
+                done = ended => Ok(Some(done)),
+                _ = hangup.recv() => Ok(None),
+                _ = interrupt.recv() => Ok(None),
+                _ = terminate.recv() => Ok(None),
+            }
+        })
+    });
+    let path = mounted.path().to_owned();
+    let failed = |error: io::Error| {
+        Exit::failure(format_args!("stopped showing files at {}: {error}", path.display()))
+    };
+    match unmounted {
+        Ok(Some(Ok(Ok(())))) => {
+            mounted.removed();
+            Ok(Exit::Success)
+        }
+        Ok(None) => mounted.unmount().map(|()| Exit::Success).map_err(Exit::failure),
+        other => {
+            let _ = mounted.unmount();
+            Err(failed(match other {
+                Ok(Some(Ok(Err(error)))) | Err(error) => error,
+                _ => io::Error::other("its threads have ended"),
+            }))
+        }
+    }
+}
+
+/// The members of archives, for the file system.
+#[derive(Debug)]
+struct Shelf {
+    view: View,
+    /// Files that cannot be read and are reported.
+    reported: Mutex<HashSet<u32>>,
+}
+
+/// The file system's numbers begin with 1, and a tree's with 0.
+fn node_of(number: u64) -> Option<u32> {
+    u32::try_from(number.checked_sub(1)?).ok()
+}
+
+fn attributes(shown: Shown) -> Attributes {
+    Attributes {
+        node: u64::from(shown.node) + 1,
+        is_directory: shown.is_directory,
+        bytes: shown.bytes,
+        modified: shown.modified,
+        permissions: shown.permissions,
+    }
+}
+
+impl Shelf {
+    fn report(&self, node: u32, error: &ReadError) {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.len() < REPORTED_MAX && reported.insert(node) {
+            report(error);
+            if reported.len() == REPORTED_MAX {
+                report("further files that cannot be read are not reported");
+            }
+        }
+    }
+}
+
+impl Files for Shelf {
+    fn attributes(&self, node: u64) -> Option<Attributes> {
+        self.view.tree().shown(node_of(node)?).map(attributes)
+    }
+
+    fn child(&self, directory: u64, name: &[u8]) -> Option<Attributes> {
+        self.view.tree().child(node_of(directory)?, name).map(attributes)
+    }
+
+    fn parent(&self, directory: u64) -> u64 {
+        node_of(directory).map_or(1, |node| u64::from(self.view.tree().parent(node)) + 1)
+    }
+
+    fn list(&self, directory: u64, after: Option<u64>, take: &mut dyn FnMut(Entry<'_>) -> bool) {
+        let (Some(directory), after) = (node_of(directory), after.map(node_of)) else { return };
+        // A number that is none is behind all others.
+        if after == Some(None) {
+            return;
+        }
+        for (name, shown) in self.view.tree().behind(directory, after.flatten()) {
+            if !take(Entry { name, attributes: attributes(shown) }) {
+                return;
+            }
+        }
+    }
+
+    fn read(
+        &self,
+        node: u64,
+        offset: u64,
+        bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Unreadable> {
+        let node = node_of(node).ok_or(Unreadable)?;
+        self.view.read(node, offset, bytes, out).map_err(|error| {
+            self.report(node, &error);
+            Unreadable
+        })
+    }
+
+    fn totals(&self) -> Totals {
+        let tree = self.view.tree();
+        Totals { files: tree.len() as u64, bytes: tree.counts().bytes }
+    }
+}
