@@ -8,7 +8,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
-use falkon_archive::{Archive, Scratch, Source, WriteOptions, Writer, check};
+use falkon_archive::{Archive, Newest, Scratch, Source, WriteOptions, Writer, check};
+use falkon_core::archive::{Member, Pattern};
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
@@ -58,6 +59,9 @@ fn read(path: &Path, members: u64) {
     let mut listing: Vec<Duration> =
         (0..ROUNDS).map(|_| timed(|| assert_eq!(listed(path), members))).collect();
     line("listed", median(&mut listing));
+    let mut matching: Vec<Duration> =
+        (0..ROUNDS).map(|_| timed(|| assert_eq!(matching(path), members))).collect();
+    line("listed by a pattern, the newest of each name", median(&mut matching));
     let mut state = 1;
     let mut firsts: Vec<Duration> = (0..READS)
         .map(|_| {
@@ -114,6 +118,19 @@ fn listed(path: &Path) -> u64 {
     let archive = Archive::open(path).unwrap();
     let names = archive.members().map(|found| found.unwrap().1.name.len());
     names.filter(|bytes| *bytes > 0).count() as u64
+}
+
+fn matching(path: &Path) -> u64 {
+    let archive = Archive::open(path).unwrap();
+    let pattern = Pattern::new(b"*/energy.dat").unwrap();
+    let newest = Newest::of(&archive, |member| pattern.matches(&member.name)).unwrap();
+    let mut found = 0;
+    for (number, part) in archive.parts().iter().enumerate() {
+        let members = part.members().map(Result::unwrap);
+        let is_meant = |member: &Member| pattern.matches(&member.name) && newest.is(number, member);
+        found += members.filter(is_meant).count() as u64;
+    }
+    found
 }
 
 fn name(at: u64) -> Vec<u8> {

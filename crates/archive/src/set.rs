@@ -154,53 +154,80 @@ impl Archive {
         self.parts
     }
 
+    /// Its members with the numbers of their files among those of the archive.
+    fn numbered(&self) -> impl Iterator<Item = Result<(u32, Member), ReadError>> {
+        let parts = (0_u32..).zip(&self.parts);
+        parts.flat_map(|(number, part)| part.members().map(move |one| Ok((number, one?))))
+    }
+
     /// Its members with their files, those written last at the end.
     pub fn members(&self) -> impl Iterator<Item = Result<(&Part, Member), ReadError>> {
         self.parts.iter().flat_map(|part| part.members().map(move |one| Ok((part, one?))))
     }
 }
 
-/// Which of several members with the same name was written last. A name takes
-/// 40 bytes, however long it is: it is known by 128 bits of a hash that nobody
-/// can foresee.
+/// Which of several members with the same name was written last. Names are known
+/// by hashes that nobody can foresee. One takes 8 bytes at first, and those that
+/// seem to be there twice take 48 more: then 128 bits of their hashes tell.
 #[derive(Debug)]
 pub struct Newest {
     states: [RandomState; 2],
-    /// The file's number in the set and the offset of the header.
+    /// The hashes that several members have, in order.
+    shared: Vec<u64>,
+    /// For members with such a hash, the file's number in the set and the offset of
+    /// the header.
     at: HashMap<u128, (u32, u64)>,
     doubled: u64,
 }
 
 impl Newest {
-    /// Reads all directories of an archive.
+    /// Reads all directories of an archive, twice if it seems to have members with
+    /// the same name.
     ///
     /// # Errors
     /// If one cannot be read.
     pub fn of(archive: &Archive, is_meant: impl Fn(&Member) -> bool) -> Result<Newest, ReadError> {
         let states = [RandomState::new(), RandomState::new()];
-        let mut newest = Newest { states, at: HashMap::new(), doubled: 0 };
-        for (number, part) in archive.parts.iter().enumerate() {
-            for member in part.members() {
-                let member = member?;
-                if is_meant(&member) {
-                    let key = newest.key(&member.name);
-                    let before = newest.at.insert(key, (number as u32, member.header));
-                    newest.doubled += u64::from(before.is_some());
-                }
+        let mut hashes = Vec::new();
+        for found in archive.numbered() {
+            let (_, member) = found?;
+            if is_meant(&member) {
+                hashes.push(states[0].hash_one(&member.name));
+            }
+        }
+        let shared = shared(hashes);
+        let mut newest = Newest { states, shared, at: HashMap::new(), doubled: 0 };
+        if newest.shared.is_empty() {
+            return Ok(newest);
+        }
+        for found in archive.numbered() {
+            let (number, member) = found?;
+            if is_meant(&member)
+                && let Some(key) = newest.key(&member.name)
+            {
+                let before = newest.at.insert(key, (number, member.header));
+                newest.doubled += u64::from(before.is_some());
             }
         }
         Ok(newest)
     }
 
-    fn key(&self, name: &[u8]) -> u128 {
+    /// By what a name is known that seems to be there twice.
+    fn key(&self, name: &[u8]) -> Option<u128> {
+        if self.shared.is_empty() {
+            return None;
+        }
         let [one, other] = &self.states;
-        u128::from(one.hash_one(name)) << 64 | u128::from(other.hash_one(name))
+        let hash = one.hash_one(name);
+        self.shared.binary_search(&hash).ok()?;
+        Some(u128::from(hash) << 64 | u128::from(other.hash_one(name)))
     }
 
     /// Whether no later member has the same name.
     #[must_use]
     pub fn is(&self, part: usize, member: &Member) -> bool {
-        self.at.get(&self.key(&member.name)) == Some(&(part as u32, member.header))
+        self.key(&member.name)
+            .is_none_or(|key| self.at.get(&key) == Some(&(part as u32, member.header)))
     }
 
     /// Members that later ones replace.
@@ -208,4 +235,15 @@ impl Newest {
     pub fn doubled(&self) -> u64 {
         self.doubled
     }
+}
+
+/// Those that are there more than once, in order.
+fn shared(mut hashes: Vec<u64>) -> Vec<u64> {
+    hashes.sort_unstable();
+    let mut last = None;
+    // What stays is what equals the one before it.
+    hashes.retain(|hash| last.replace(*hash) == Some(*hash));
+    hashes.dedup();
+    hashes.shrink_to_fit();
+    hashes
 }

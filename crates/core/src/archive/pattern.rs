@@ -26,6 +26,8 @@ pub struct Pattern {
     tokens: Vec<Token>,
     /// What every name that matches begins with.
     prefix: Vec<u8>,
+    /// What it ends with, behind that.
+    suffix: Vec<u8>,
 }
 
 impl Pattern {
@@ -54,8 +56,11 @@ impl Pattern {
         }
         let literal =
             |token: &Token| if let Token::Byte(byte) = token { Some(*byte) } else { None };
-        let prefix = tokens.iter().map_while(literal).collect();
-        Some(Pattern { tokens, prefix })
+        let prefix: Vec<u8> = tokens.iter().map_while(literal).collect();
+        let rest = &tokens[prefix.len()..];
+        let mut suffix: Vec<u8> = rest.iter().rev().map_while(literal).collect();
+        suffix.reverse();
+        Some(Pattern { tokens, prefix, suffix })
     }
 
     /// What every name that matches begins with.
@@ -74,14 +79,23 @@ impl Pattern {
     /// multiplied.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
-        let Some(name) = name.strip_prefix(self.prefix.as_slice()) else { return false };
-        let tokens = &self.tokens[self.prefix.len()..];
+        let rest = name.strip_prefix(self.prefix.as_slice());
+        let rest = rest.and_then(|name| name.strip_suffix(self.suffix.as_slice()));
+        let Some(name) = rest else { return false };
+        let tokens = &self.tokens[self.prefix.len()..self.tokens.len() - self.suffix.len()];
+        match tokens {
+            [] => return name.is_empty(),
+            [Token::Star] => return !name.contains(&b'/'),
+            [Token::Globstar] => return true,
+            _ => {}
+        }
         // The tokens before which a match of the name so far may stand.
         let mut states = vec![false; tokens.len() + 1];
+        let mut next = states.clone();
         states[0] = true;
         pass_stars(tokens, &mut states);
         for byte in name {
-            let mut next = vec![false; tokens.len() + 1];
+            next.fill(false);
             for (at, token) in tokens.iter().enumerate().filter(|(at, _)| states[*at]) {
                 match token {
                     Token::Byte(this) => next[at + 1] |= this == byte,
@@ -95,7 +109,7 @@ impl Pattern {
                 }
             }
             pass_stars(tokens, &mut next);
-            states = next;
+            std::mem::swap(&mut states, &mut next);
             if !states.contains(&true) {
                 return false;
             }
@@ -158,10 +172,44 @@ mod tests {
         check("[]]", &["]"], &["["]);
         check("[a", &["[a"], &["a"]);
         check("\\*", &["*"], &["a"]);
+        check("a*a", &["aa", "aba"], &["a", "ab", "a/a"]);
+        check("a**", &["a", "a/b"], &["", "ba"]);
+        check("**a", &["a", "b/a"], &["", "ab"]);
         check("*a*b*c*", &["abc", "xaybzc"], &["acb"]);
         assert!(Pattern::new(b"a\\*b").unwrap().is_literal());
         assert!(!Pattern::new(b"a*b").unwrap().is_literal());
         assert_eq!(Pattern::new(b"ab*c").unwrap().prefix(), b"ab");
+    }
+
+    /// The same, by trying all that each star may stand for.
+    fn matches(tokens: &[Token], name: &[u8]) -> bool {
+        let Some((token, tokens)) = tokens.split_first() else { return name.is_empty() };
+        let byte = name.first();
+        let is_one = |is: bool| is && matches(tokens, &name[1..]);
+        match token {
+            Token::Byte(this) => is_one(byte == Some(this)),
+            Token::Any => is_one(byte.is_some_and(|byte| *byte != b'/')),
+            Token::OneOf { ranges, is_negated } => is_one(byte.is_some_and(|byte| {
+                let is_in = ranges.iter().any(|(from, to)| (from..=to).contains(&byte));
+                is_in != *is_negated && *byte != b'/'
+            })),
+            Token::Star | Token::Globstar => (0..=name.len()).any(|at| {
+                let may_be = *token == Token::Globstar || !name[..at].contains(&b'/');
+                may_be && matches(tokens, &name[at..])
+            }),
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn patterns_match_as_their_tokens_say(
+            text in r"([ab/]|\*|\*\*|\?|\[a\]|\[!b\]){0,6}",
+            name in "[ab/]{0,8}",
+        ) {
+            let pattern = Pattern::new(text.as_bytes()).unwrap();
+            let expected = matches(&pattern.tokens, name.as_bytes());
+            proptest::prop_assert_eq!(pattern.matches(name.as_bytes()), expected, "{} {}", text, name);
+        }
     }
 
     #[test]
