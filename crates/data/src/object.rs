@@ -1,12 +1,13 @@
 //! The files that data objects arrive in.
 
-use falkon_core::data::limits::PROGRESS_BYTES;
+use falkon_core::data::limits::{PROGRESS_BYTES, PROGRESS_MICROS};
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 /// The progress of an object that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,9 @@ pub struct Landing {
     at: u64,
     written: AtomicU64,
     whole: AtomicU64,
+    begun: Instant,
+    /// When progress was told last, in microseconds after that.
+    told: AtomicU64,
     tell: Box<dyn Fn(Progress) + Send + Sync>,
 }
 
@@ -44,7 +48,8 @@ impl Landing {
         tell: impl Fn(Progress) + Send + Sync + 'static,
     ) -> Arc<Landing> {
         let (written, whole) = (AtomicU64::new(0), AtomicU64::new(UNKNOWN));
-        Arc::new(Landing { file, at, written, whole, tell: Box::new(tell) })
+        let (begun, told) = (Instant::now(), AtomicU64::new(0));
+        Arc::new(Landing { file, at, written, whole, begun, told, tell: Box::new(tell) })
     }
 
     /// How many bytes were written so far, from the start and without a gap.
@@ -93,7 +98,10 @@ impl Landing {
     /// Records that `bytes` more were written by other means.
     pub fn advance(&self, bytes: u64) {
         let before = self.written.fetch_add(bytes, Ordering::AcqRel);
-        if before / PROGRESS_BYTES < (before + bytes) / PROGRESS_BYTES {
+        let micros = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let is_much = before / PROGRESS_BYTES < (before + bytes) / PROGRESS_BYTES;
+        if is_much || micros - self.told.load(Ordering::Relaxed).min(micros) >= PROGRESS_MICROS {
+            self.told.store(micros, Ordering::Relaxed);
             (self.tell)(Progress::Written(before + bytes));
         }
     }

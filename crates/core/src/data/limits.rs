@@ -38,12 +38,18 @@ pub const CHUNK_PAUSE_MICROS: u64 = 10_000;
 /// How long a parent in a broadcast may say nothing before its children turn to
 /// others. It answers requests, or says that it waits as well, in less.
 pub const PARENT_SILENCE_MICROS: u64 = 1_000_000;
+/// The longest such time, for parents that take long to send a chunk.
+pub const PARENT_SILENCE_MICROS_MAX: u64 = 30_000_000;
+/// Bytes of a parent after which its pace is measured anew.
+pub const PACE_BYTES: u64 = 1 << 20;
 /// How long a child without a parent waits for the dispatcher to name another
 /// before it goes to other sources.
 pub const PARENT_WAIT_MICROS: u64 = 1_000_000;
 /// Bytes of an object that is broadcast after which its progress is told at the
 /// latest.
 pub const PROGRESS_BYTES: u64 = 256 << 10;
+/// The time after which it is told where fewer bytes have come.
+pub const PROGRESS_MICROS: u64 = 250_000;
 /// Sources of one object that are remembered.
 pub const OBJECT_SOURCES_MAX: usize = 64;
 /// The first pause when every source is busy; each in a row doubles it.
@@ -98,4 +104,6 @@ const _: () = {
     // Other ranges are longer than chunks: those who ask for them do not wait.
     assert!(BROADCAST_CHUNK_BYTES < RANGE_BYTES);
     assert!(CHUNK_WAIT_MICROS * 2 <= PARENT_SILENCE_MICROS);
+    assert!(PROGRESS_MICROS * 2 <= PARENT_SILENCE_MICROS);
+    assert!(PARENT_SILENCE_MICROS < PARENT_SILENCE_MICROS_MAX);
 };

@@ -11,6 +11,7 @@ mod particular;
 mod queue;
 #[path = "../machines/rng.rs"]
 mod rng;
+mod silence;
 mod sources;
 mod stage;
 mod trees;

@@ -129,6 +129,17 @@ impl Node {
         self.drain()
     }
 
+    /// Lets time pass, with all that is due meanwhile.
+    pub(crate) fn pass(&mut self, micros: u64) -> Vec<Action> {
+        let until = self.now.after(micros);
+        let mut all = Vec::new();
+        while self.stage.poll_timeout().is_some_and(|due| due.0 <= until) {
+            all.extend(self.wait());
+        }
+        self.now = until;
+        all
+    }
+
     pub(crate) fn fails(&mut self, fetch: FetchId, bytes: u64, why: FetchError) -> Vec<Action> {
         self.send(Event::FetchFailed { fetch, bytes, why })
     }

@@ -17,13 +17,12 @@ use crate::event_queue::Event;
 use crate::flow::{Crossing, FlowId, Flows, ResourceId};
 use crate::scenario::Scenario;
 use crate::time::Nanos;
-use falkon_core::data::limits::{BROADCAST_CHUNK_BYTES, BROADCAST_OBJECT_BYTES_MIN};
+use falkon_core::data::limits::{
+    BROADCAST_CHUNK_BYTES, BROADCAST_OBJECT_BYTES_MIN, PROGRESS_MICROS,
+};
 use falkon_core::data::stage::{ByteRange, Event as StageEvent, FetchId, PartialId};
 use falkon_core::execute::TaskKey;
 use std::collections::BTreeMap;
-
-/// How often a node sees how far a chunk has come, in seconds.
-const PROGRESS_SECONDS: f64 = 0.25;
 
 /// The node of a transfer that goes to none.
 const NO_NODE: u32 = u32::MAX;
@@ -331,7 +330,8 @@ impl World<'_> {
             return;
         }
         let chunk = BROADCAST_CHUNK_BYTES as f64 / self.transfers.node_bytes_per_s;
-        let pause = if bytes > BROADCAST_CHUNK_BYTES { chunk } else { PROGRESS_SECONDS };
+        let pause =
+            if bytes > BROADCAST_CHUNK_BYTES { chunk } else { PROGRESS_MICROS as f64 * 1e-6 };
         let at = self.events.now.after(Nanos::from_seconds(pause));
         self.events.plan(at, Event::TransferGoesOn(id));
     }

@@ -2,8 +2,8 @@
 //! tree.
 //!
 //! A parent that has not got a chunk yet says so in time. One that says nothing
-//! for [`PARENT_SILENCE_MICROS`] hangs: the dispatcher is told, and names
-//! another. If it does not within [`PARENT_WAIT_MICROS`], the chunks come from a
+//! for as long as a chunk takes at its pace, or for [`PARENT_SILENCE_MICROS`] if
+//! that is longer, hangs: the dispatcher is told, and names another. If it does not within [`PARENT_WAIT_MICROS`], the chunks come from a
 //! holder or the store, so nothing depends on the dispatcher's answer.
 
 use super::event::{Action, FetchError, FetchId};
@@ -13,7 +13,8 @@ use super::{Stage, Timer};
 use crate::data::broadcast::{TREES, tree_of, within_chunk};
 use crate::data::limits::{
     BROADCAST_CHUNK_BYTES, BROADCAST_CHUNKS_MAX, BROADCAST_OBJECT_BYTES_MIN, BROADCASTS_MAX,
-    CHUNK_PAUSE_MICROS, PARENT_SILENCE_MICROS, PARENT_WAIT_MICROS,
+    CHUNK_PAUSE_MICROS, PACE_BYTES, PARENT_SILENCE_MICROS, PARENT_SILENCE_MICROS_MAX,
+    PARENT_WAIT_MICROS,
 };
 use crate::data::object::{ObjectId, Source};
 use crate::task::{ExecutorId, Time};
@@ -29,6 +30,42 @@ struct Parent {
     paused_until: Option<Time>,
     /// Since when it gives nothing.
     failed: Option<Time>,
+    pace: Pace,
+}
+
+/// How long somebody takes to send a chunk.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pace {
+    /// Since when these bytes have come; `None` while nothing comes.
+    since: Option<Time>,
+    bytes: u64,
+    /// As was measured last, if ever, and whether over [`PACE_BYTES`].
+    chunk_micros: Option<u64>,
+    is_whole: bool,
+}
+
+impl Pace {
+    /// So many bytes have come. The first ones only say that it has begun.
+    fn gave(&mut self, now: Time, bytes: u64) {
+        let Some(since) = self.since else {
+            self.since = Some(now);
+            return;
+        };
+        self.bytes = self.bytes.saturating_add(bytes);
+        let is_whole = self.bytes >= PACE_BYTES;
+        if self.bytes > 0 && (is_whole || !self.is_whole) {
+            let chunks = now.since(since).saturating_mul(BROADCAST_CHUNK_BYTES);
+            self.chunk_micros = Some(chunks / self.bytes);
+        }
+        if is_whole {
+            (self.since, self.bytes, self.is_whole) = (Some(now), 0, true);
+        }
+    }
+
+    /// Nothing comes for now, which says nothing of the pace.
+    fn pause(&mut self) {
+        (self.since, self.bytes) = (None, 0);
+    }
 }
 
 /// The parents in one broadcast.
@@ -44,6 +81,8 @@ pub(super) struct Broadcasts {
     parents: BTreeMap<ObjectId, Parents>,
     /// Parents of which nothing was heard, to be told.
     silent: BTreeSet<(ObjectId, ExecutorId)>,
+    /// How long a chunk has taken from the parent that was measured last.
+    chunk_micros: u64,
 }
 
 impl Broadcasts {
@@ -77,6 +116,24 @@ impl Broadcasts {
         }
     }
 
+    /// Bytes have come from the parent in a tree.
+    fn gave(&mut self, now: Time, object: ObjectId, tree: usize, bytes: u64) {
+        let Some(parent) = self.parent(object, tree) else { return };
+        parent.pace.gave(now, bytes);
+        if let Some(micros) = parent.pace.chunk_micros.filter(|_| parent.pace.is_whole) {
+            self.chunk_micros = micros;
+        }
+    }
+
+    /// How long the parent in a tree may say nothing. Of one that has sent nothing
+    /// yet the pace is that of others: it may be this node's own link that is slow.
+    fn silence_micros(&self, object: ObjectId, tree: usize) -> u64 {
+        let parents = self.parents.get(&object);
+        let own = parents.and_then(|parents| parents.of[tree].pace.chunk_micros);
+        let micros = own.unwrap_or(self.chunk_micros);
+        micros.clamp(PARENT_SILENCE_MICROS, PARENT_SILENCE_MICROS_MAX)
+    }
+
     /// When a broadcast is to be looked at again.
     pub(super) fn timer(&self, object: ObjectId) -> Option<Time> {
         self.parents.get(&object).and_then(|parents| parents.timer)
@@ -98,7 +155,8 @@ impl Stage {
                 return;
             }
         }
-        let fresh = |id| Parent { id, heard: now, paused_until: None, failed: None };
+        let fresh =
+            |id| Parent { id, heard: now, paused_until: None, failed: None, pace: Pace::default() };
         let known = self.broadcasts.parents.entry(object);
         let known = known.or_insert_with(|| Parents { of: ids.map(fresh), timer: None });
         for (parent, id) in known.of.iter_mut().zip(ids) {
@@ -238,6 +296,20 @@ impl Stage {
         if transfer.source == Source::Peer(parent.id) {
             parent.heard = now;
             parent.paused_until = paused.then(|| now.after(CHUNK_PAUSE_MICROS));
+            if paused {
+                parent.pace.pause();
+            }
+        }
+    }
+
+    /// More of a transfer has come: `bytes` in all.
+    pub(super) fn chunk_goes_on(&mut self, fetch: FetchId, bytes: u64) {
+        let Some(transfer) = self.transfers.get(&fetch) else { return };
+        let (object, more) = (transfer.object, bytes.saturating_sub(transfer.written));
+        let Some(tree) = transfer.tree else { return };
+        let parent = self.broadcasts.parent(object, tree);
+        if parent.is_some_and(|parent| transfer.source == Source::Peer(parent.id)) {
+            self.broadcasts.gave(self.now, object, tree, more);
         }
     }
 
@@ -273,7 +345,7 @@ impl Stage {
         for fetch in making.active.clone() {
             let Some(transfer) = self.transfers.get_mut(&fetch) else { continue };
             let Some(tree) = transfer.tree.filter(|_| !transfer.is_given_up) else { continue };
-            if now.since(transfer.heard) < PARENT_SILENCE_MICROS {
+            if now.since(transfer.heard) < self.broadcasts.silence_micros(object, tree) {
                 continue;
             }
             transfer.is_given_up = true;
@@ -291,11 +363,13 @@ impl Stage {
     /// Has a broadcast looked at when the next thing is due in it.
     fn set_chunk_timer(&mut self, object: ObjectId) {
         let making = self.items.get(&object).and_then(|item| item.making.as_ref());
-        let Some(parents) = self.broadcasts.parents.get_mut(&object) else { return };
         let active = making.into_iter().flat_map(|making| &making.active);
         let asked = active.filter_map(|fetch| self.transfers.get(fetch));
-        let asked = asked.filter(|one| one.tree.is_some() && !one.is_given_up);
-        let silent = asked.map(|one| one.heard.after(PARENT_SILENCE_MICROS)).min();
+        let silent = asked.filter(|one| !one.is_given_up).filter_map(|one| {
+            Some(one.heard.after(self.broadcasts.silence_micros(object, one.tree?)))
+        });
+        let silent = silent.min();
+        let Some(parents) = self.broadcasts.parents.get_mut(&object) else { return };
         let waits = parents.of.iter().flat_map(|parent| {
             let failed = parent.failed.map(|at| at.after(PARENT_WAIT_MICROS));
             [parent.paused_until, failed]

@@ -51,6 +51,7 @@ impl Stage {
     /// [`super::Event::Written`].
     pub(super) fn written(&mut self, fetch: FetchId, bytes: u64) {
         let now = self.now;
+        self.chunk_goes_on(fetch, bytes);
         let Some(transfer) = self.transfers.get_mut(&fetch) else { return };
         if bytes > transfer.written {
             transfer.written = bytes;
@@ -87,6 +88,7 @@ impl Stage {
 
     /// [`super::Event::Fetched`].
     pub(super) fn fetched(&mut self, fetch: FetchId, bytes: u64) {
+        self.chunk_goes_on(fetch, bytes);
         let Some(transfer) = self.end_transfer(fetch) else { return };
         let Transfer { object, source, offset, length, .. } = transfer;
         self.headway(object, source, bytes, true);
