@@ -80,7 +80,7 @@ def measure(command, place, options):
                 if process.poll() is not None:
                     raise SystemExit(f"{command[0]} ended with {process.returncode}")
                 if time.perf_counter() - start > PATIENCE_SECONDS:
-                    return None
+                    return f"not within {PATIENCE_SECONDS} s"
                 time.sleep(0.001)
             read(place, numbers[0], options.bytes)
             first = time.perf_counter() - start
@@ -94,6 +94,8 @@ def measure(command, place, options):
             if listed != options.members:
                 raise SystemExit(f"{command[0]} lists {listed} members")
             return [first, further * 1e6, listing, memory(process)]
+        except OSError as error:
+            return f"fails: {error.strerror}"
         finally:
             subprocess.run(["fusermount3", "-u", place], check=False, stderr=subprocess.DEVNULL)
             if process.poll() is None and not is_mounted(place):
@@ -136,7 +138,8 @@ def main():
                 if index is not None:
                     index.unlink(missing_ok=True)
                 rounds.append(measure(command, place, options))
-            results[what] = None if None in rounds else list(zip(*rounds, strict=True))
+            failed = [one for one in rounds if isinstance(one, str)]
+            results[what] = failed[:1] or list(zip(*rounds, strict=True))
         alone = [zipfile_alone(archive, options) for _ in range(options.rounds)]
         results["zipfile, without a mount"] = [alone]
     if options.json:
@@ -146,13 +149,13 @@ def main():
     print("| | first member, s | each further one, µs | all listed, s | memory, MiB |")
     print("|---|---|---|---|---|")
     for what, columns in results.items():
-        cells = [spread(column) for column in columns or [["-"]]]
+        cells = [spread(column) for column in columns]
         print(f"| {what} | {' | '.join(cells + [''] * (4 - len(cells)))} |")
 
 
 def spread(column):
-    if column == ["-"]:
-        return f"not within {PATIENCE_SECONDS}"
+    if isinstance(column, str):
+        return column
     digits = 0 if max(column) > 30 else 2
     middle, low, high = statistics.median(column), min(column), max(column)
     return f"{middle:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
