@@ -51,6 +51,7 @@ def command_row(
         [os.fsencode(name) for name in inputs],
         [os.fsencode(name) for name in outputs],
         None,
+        None,
     ]
     return _encode(row)
 

@@ -36,7 +36,7 @@ class Kind:
         self.before: Tuple[Stored, ...] = ()
         function = ["python", name.encode(), code]
         env = [[name.encode(), value.encode()] for name, value in environment]
-        self.template = _encode([2, [[], env, None, None, [], [], [function, b""]]])
+        self.template = _encode([2, [[], env, None, None, [], [], None, [function, b""]]])
         self.task_class = task_class
 
     def with_data(self) -> "Kind":

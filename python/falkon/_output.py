@@ -61,7 +61,7 @@ class Output:
         """Returns what a call wrote, whole if its executor is this session's own. No
         path comes from elsewhere: the folder is ours, and the number names the file."""
         head: bytes
-        head, total, overflow = captured
+        head, total, overflow, _ = captured
         if total <= len(head):
             return head
         if overflow is not None and self._folder:

@@ -32,6 +32,7 @@ mod render;
 mod selection;
 mod shell;
 mod source;
+mod streams;
 mod submissions;
 mod taskfile;
 mod texts;
@@ -151,7 +152,7 @@ impl Objects {
 
 #[derive(Debug)]
 enum Body {
-    Product(Product),
+    Product(Box<Product>),
     Listed(Listed),
 }
 
@@ -172,6 +173,8 @@ impl Plan {
         let sources = sources(args, surroundings)?;
         let mut product = Product::new(args, sources)?;
         objects::make_template_absolute(&mut product.template, &current_dir);
+        streams::make_template_absolute(&mut product.template, &current_dir)
+            .map_err(PlanError::Object)?;
         let reads_held = args.options.reads_held;
         let Ties { dependencies, made, held } = product.dependencies(&current_dir, reads_held)?;
         let template = Template::Command(product.template.clone()).to_bytes();
@@ -180,7 +183,7 @@ impl Plan {
         let reads_caches = objects::reads_caches(&first);
         let folder: Arc<[u8]> = current_dir.as_slice().into();
         Ok(Plan {
-            body: Arc::new(Body::Product(product)),
+            body: Arc::new(Body::Product(Box::new(product))),
             dependencies: Arc::new(dependencies),
             template: Arc::new(template),
             objects: has_objects
@@ -276,6 +279,14 @@ impl Plan {
     /// Whether any task reads or writes data objects.
     pub(crate) fn has_objects(&self) -> bool {
         self.objects.is_some()
+    }
+
+    /// Whether any task's output streams go to an archive.
+    pub(crate) fn collects_streams(&self) -> bool {
+        match &*self.body {
+            Body::Product(product) => product.template.streams.is_some(),
+            Body::Listed(listed) => listed.collects_streams,
+        }
     }
 
     /// How many tasks the command line gives, selected or not.

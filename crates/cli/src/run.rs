@@ -359,14 +359,15 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
 }
 
 /// How data is cached, and decides where tasks run; there is no cache if no
-/// task has data objects.
+/// task has data objects, or writes to archives.
 fn data_options(
     args: &RunArgs,
     plan: &Plan,
     scratch: &Path,
 ) -> Result<(PolicyOptions, Option<CacheSetup>), Exit> {
     let policy = args.policy.options(plan)?;
-    let cache = plan.has_objects().then(|| args.cache.setup(scratch)).transpose()?;
+    let is_needed = plan.has_objects() || plan.collects_streams();
+    let cache = is_needed.then(|| args.cache.setup(scratch)).transpose()?;
     Ok((policy, cache))
 }
 

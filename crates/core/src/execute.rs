@@ -21,6 +21,7 @@ mod orders;
 mod overflows;
 mod room;
 mod staging;
+mod streams;
 mod templates;
 mod updates;
 
@@ -43,6 +44,7 @@ use room::Room;
 use staging::{Data, TaskData};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use streams::Streams;
 use templates::{Gone, Templates};
 use updates::Updates;
 
@@ -278,6 +280,7 @@ pub struct Executor {
     /// The cache, and what tasks have to do with it.
     data: Option<Box<Data>>,
     collecting: Collecting,
+    streams: Streams,
     actions: VecDeque<Action>,
 }
 
@@ -307,6 +310,7 @@ impl Executor {
             startable: false,
             data: None,
             collecting: Collecting::new(CollectOptions::default()),
+            streams: Streams::default(),
             actions: VecDeque::new(),
         }
     }

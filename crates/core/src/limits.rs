@@ -357,7 +357,7 @@ const _: () = {
     assert!(TASK_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
     assert!(ROW_WITH_VALUES_BYTES_MAX <= TASK_BYTES_MAX);
     assert!(ORDER_BYTES_MAX <= MESSAGE_BYTES_MAX);
-    let texts = ERROR_BYTES_MAX + ENVELOPE_BYTES_MAX;
+    let texts = ERROR_BYTES_MAX + 2 * URL_BYTES_MAX as u64 + ENVELOPE_BYTES_MAX;
     assert!(2 * CAPTURE_BYTES_MAX + texts <= REPORT_BYTES_MAX);
     assert!(VALUE_BYTES_MAX + texts <= REPORT_BYTES_MAX);
     // A report goes to the dispatcher, into the journal, to the client and, as

@@ -3,7 +3,7 @@
 use crate::data::stage::Usage;
 use crate::limits::{
     CAPTURE_BYTES_MAX, ENVELOPE_BYTES_MAX, ERROR_BYTES_MAX, LOSSES_MAX, REPORT_BYTES_MAX,
-    VALUE_BYTES_MAX,
+    URL_BYTES_MAX, VALUE_BYTES_MAX,
 };
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
 use std::sync::Arc;
@@ -144,6 +144,9 @@ pub struct Captured {
     /// What the executor keeps all of them under, if they were too many to be
     /// sent; `None` also if it could not keep them.
     pub overflow: Option<Overflow>,
+    /// Where all of it is, or is to be: `ARCHIVE!MEMBER`. Then nothing of it is sent
+    /// if the task succeeds.
+    pub member: Option<Arc<str>>,
 }
 
 /// A number that one executor process gave to output that it keeps because it
@@ -181,7 +184,7 @@ impl Stream {
 
 impl Captured {
     fn is_within_bounds(&self) -> bool {
-        self.head.len() as u64 <= CAPTURE_BYTES_MAX
+        self.head.len() as u64 <= CAPTURE_BYTES_MAX && self.member_bytes() <= URL_BYTES_MAX
     }
 
     fn cut(&mut self, bytes: u64) {
@@ -189,10 +192,14 @@ impl Captured {
         self.head.shrink_to_fit();
     }
 
-    /// Whether `head` is not all there was.
+    /// Whether `head` is not all there was, and no archive has it.
     #[must_use]
     pub fn is_cut(&self) -> bool {
-        self.total_bytes > self.head.len() as u64
+        self.member.is_none() && self.total_bytes > self.head.len() as u64
+    }
+
+    fn member_bytes(&self) -> usize {
+        self.member.as_ref().map_or(0, |member| member.len())
     }
 }
 
@@ -249,6 +256,9 @@ impl Detail {
         if is_lost {
             self.value = Vec::new();
         }
+        for captured in [&mut self.stdout, &mut self.stderr] {
+            captured.member.take_if(|member| member.len() > URL_BYTES_MAX);
+        }
         let room = REPORT_BYTES_MAX - TEXTS_BYTES_MAX - self.value.len() as u64;
         // Neither stream has all the room if both are long.
         let shared = CAPTURE_BYTES_MAX.min(room / 2);
@@ -267,13 +277,15 @@ impl Detail {
         (size_of::<Detail>()
             + self.stdout.head.capacity()
             + self.stderr.head.capacity()
+            + self.stdout.member_bytes()
+            + self.stderr.member_bytes()
             + self.error.capacity()
             + self.value.capacity()) as u64
     }
 }
 
 /// What a detail takes beside output and value.
-const TEXTS_BYTES_MAX: u64 = ERROR_BYTES_MAX + ENVELOPE_BYTES_MAX;
+const TEXTS_BYTES_MAX: u64 = ERROR_BYTES_MAX + 2 * URL_BYTES_MAX as u64 + ENVELOPE_BYTES_MAX;
 
 /// The beginning and the end of a text, `bytes_max` in all.
 #[must_use]

@@ -13,8 +13,11 @@ use std::sync::Arc;
 const INSTANCE: InstanceId = InstanceId(3);
 
 fn page(first: u64, bytes: usize) -> Page {
-    let stdout =
-        Captured { head: vec![first as u8; bytes], total_bytes: bytes as u64, overflow: None };
+    let stdout = Captured {
+        head: vec![first as u8; bytes],
+        total_bytes: bytes as u64,
+        ..Captured::default()
+    };
     let result = Finished {
         first: TaskId(first),
         count: 1,

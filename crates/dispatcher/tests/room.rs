@@ -121,6 +121,7 @@ async fn execute(mut peer: Peer, output_bytes: usize, gate: Gate) {
         head: vec![b'x'; output_bytes],
         total_bytes: output_bytes as u64,
         overflow: None,
+        member: None,
     };
     let detail = Arc::new(Detail { stdout, ..Detail::default() });
     let mut number = 0;

@@ -35,17 +35,38 @@ impl Staged {
             format!("cannot move the output {} to {}: {error}", output.display(), target.display())
         };
         let is_file = std::fs::symlink_metadata(output).map_err(failed)?.is_file();
+        let copy = || std::fs::copy(output, &target).map(|_| ());
         let take = || match is_file {
-            true => std::fs::rename(output, &target),
+            true => match std::fs::rename(output, &target) {
+                Err(error) if error.kind() == io::ErrorKind::CrossesDevices => copy(),
+                done => done,
+            },
             // What a link leads to may be gone with the directory.
-            false => std::fs::copy(output, &target).map(|_| ()),
+            false => copy(),
         };
-        match take() {
+        self.make(take).map_err(failed)
+    }
+
+    /// Puts what a task has printed into a file. Returns the bytes that are free here
+    /// afterwards.
+    pub(super) fn stage_bytes(&self, item: ItemId, bytes: &[u8]) -> Result<u64, String> {
+        let target = self.path(item);
+        self.make(|| std::fs::write(&target, bytes)).map_err(|error| {
+            // A part of it is of no use, and the disk may be full of it.
+            let _ = std::fs::remove_file(&target);
+            format!("cannot write {}: {error}", target.display())
+        })
+    }
+
+    /// Makes a staged output, in the folder, which is made for the first. Returns the
+    /// bytes that are free afterwards.
+    fn make(&self, make: impl Fn() -> io::Result<()>) -> io::Result<u64> {
+        match make() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                std::fs::create_dir_all(&self.folder).map_err(failed)?;
-                take().map_err(failed)?;
+                std::fs::create_dir_all(&self.folder)?;
+                make()?;
             }
-            done => done.map_err(failed)?,
+            done => done?,
         }
         let free = rustix::fs::statvfs(&*self.folder);
         // A disk that does not say what is free is taken to have room.

@@ -392,13 +392,19 @@ impl Driver {
         self.tasks.hear_workers(&self.clock);
         let now = self.clock.now();
         if let Some(event) = said.and_then(|said| self.tasks.take_objects(now, said)) {
-            self.core.handle(now, event);
+            self.tell_core(now, event);
         }
         for ended in ended.drain(..) {
             if let Some(event) = self.tasks.ended(ended, &self.clock) {
-                self.core.handle(now, event);
+                self.tell_core(now, event);
             }
         }
+    }
+
+    /// Passes on what has become of tasks.
+    fn tell_core(&mut self, now: Time, event: Event) {
+        let event = self.tasks.with_stream_places(event);
+        self.core.handle(now, event);
     }
 
     /// Lets the core act until it has nothing more to do, then passes on what
@@ -419,7 +425,7 @@ impl Driver {
             self.tasks.launch(&self.clock).await?;
             self.speak().await;
             match self.tasks.next_event() {
-                Some(event) => self.core.handle(now, event),
+                Some(event) => self.tell_core(now, event),
                 None => {
                     debug_assert!(
                         self.tasks.has_handed_over(),
@@ -429,7 +435,7 @@ impl Driver {
                 }
             }
             while let Some(event) = self.tasks.next_event() {
-                self.core.handle(now, event);
+                self.tell_core(now, event);
             }
         }
     }
@@ -461,11 +467,10 @@ impl Driver {
                     objects.visit_ended(visit, end);
                 }
             }
-            Action::Collect(action) => {
-                if let Some(objects) = self.tasks.objects() {
-                    objects.collect(action);
-                }
-            }
+            Action::Collect(action) => match self.tasks.objects() {
+                Some(objects) => objects.collect(action),
+                None => self.tasks.not_collected(&action),
+            },
             Action::Clear(key) => {
                 if let Some(objects) = self.tasks.objects() {
                     objects.clear(key);

@@ -63,7 +63,7 @@ impl Outputs {
                 Some(Overflow { incarnation: self.incarnation, number })
             }
         };
-        Captured { head, total_bytes, overflow }
+        Captured { head, total_bytes, overflow, member: None }
     }
 
     /// Removes the output under this number, which no report will name.
@@ -85,7 +85,9 @@ impl Outputs {
     ) -> Captured {
         let falkon_process::Captured { mut head, total_bytes, spill, .. } = captured;
         head.truncate(usize::try_from(capture_bytes_max).unwrap_or(usize::MAX));
-        let Some(given) = spill else { return Captured { head, total_bytes, overflow: None } };
+        let Some(given) = spill else {
+            return Captured { head, total_bytes, ..Captured::default() };
+        };
         let given = PathBuf::from(OsString::from_vec(given));
         let number = self.directory.next_number();
         let overflow = match self.adopt(&given, stream, number, total_bytes) {
@@ -99,7 +101,7 @@ impl Outputs {
                 None
             }
         };
-        Captured { head, total_bytes, overflow }
+        Captured { head, total_bytes, overflow, member: None }
     }
 
     fn adopt(

@@ -3,6 +3,7 @@
 mod builtins;
 mod checks;
 mod prepare;
+mod streams;
 mod with_data;
 
 use super::gpus::Gpus;
@@ -26,13 +27,13 @@ use falkon_process::{
     Ended, Forked, Host, HostError, HostLost, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX,
     Launch, Outcome as ProcessOutcome, Stage,
 };
-use falkon_wire::codec::Wire;
 use falkon_wire::command::{Command, Template};
 use prepare::{NotStarted, output_paths};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use streams::StreamPlaces;
 
 /// Why a task is lost whose executor goes on.
 pub(super) const HOST_LOST: &str = "the process that runs tasks was killed";
@@ -104,6 +105,7 @@ pub(super) struct Tasks {
     /// sizes of these, and the event for the core afterwards.
     putting: BTreeMap<TaskKey, (Vec<u64>, Event)>,
     values: LongValues,
+    stream_places: StreamPlaces,
 }
 
 impl Tasks {
@@ -140,6 +142,7 @@ impl Tasks {
             position,
             putting: BTreeMap::new(),
             values: LongValues::default(),
+            stream_places: StreamPlaces::new(),
         }
     }
 
@@ -206,17 +209,6 @@ impl Tasks {
         self.objects.as_mut()
     }
 
-    pub(super) fn prepare(&mut self, template: TemplateId, bytes: &[u8]) {
-        let decoded = Template::from_bytes(bytes)
-            .map_err(|error| format!("the task's template cannot be read: {error}"))
-            .map(|template| Prepared { template, home: OnceLock::new() });
-        self.templates.insert(template, decoded);
-    }
-
-    pub(super) fn forget(&mut self, template: TemplateId) {
-        self.templates.remove(&template);
-    }
-
     /// The next event for the core.
     pub(super) fn next_event(&mut self) -> Option<Event> {
         loop {
@@ -259,6 +251,7 @@ impl Tasks {
 
     pub(super) fn start(&mut self, start: Start, clock: &Clock) {
         let now = clock.now();
+        self.note_streams(&start);
         let result = match start.class.kind {
             Kind::Noop => self.check_rows(&start).map_err(NotStarted::from).map(|()| {
                 self.end(start.key, Outcome::Exit(0), now, String::new());

@@ -28,10 +28,13 @@ pub struct Command {
     pub inputs: Vec<Vec<u8>>,
     /// Files that must be there after it ended well, relative to `cwd`.
     pub outputs: Vec<Vec<u8>>,
+    /// Where its standard output and standard error go: `ARCHIVE!NAME` for the
+    /// members NAME/stdout and NAME/stderr; into its result by default.
+    pub streams: Option<Vec<u8>>,
     /// The function that is called instead of a program, if the class says so.
     pub call: Option<Call>,
 }
-wire_struct!(Command { argv, env, cwd, stdin, inputs, outputs, call });
+wire_struct!(Command { argv, env, cwd, stdin, inputs, outputs, streams, call });
 
 /// A function: what calls have in common, however many they are.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
@@ -145,11 +148,13 @@ pub struct CommandTemplate {
     pub inputs: Vec<Text>,
     /// See [`Command::outputs`].
     pub outputs: Vec<Text>,
+    /// See [`Command::streams`].
+    pub streams: Option<Text>,
     /// The function of [`Command::call`]; its arguments are the texts of
     /// `argv`.
     pub call: Option<Arc<Function>>,
 }
-wire_struct!(CommandTemplate { argv, env, cwd, stdin, inputs, outputs, call });
+wire_struct!(CommandTemplate { argv, env, cwd, stdin, inputs, outputs, streams, call });
 wire_list!(Piece, Vec<Piece>, (Vec<u8>, Vec<Piece>));
 
 /// The part of their commands that the tasks of a submission share.
@@ -198,6 +203,26 @@ impl Template {
         Ok(function.map(|function| function.name.clone()).into_iter().chain(argv).collect())
     }
 
+    /// Where the streams of a task go (see [`Command::streams`]).
+    ///
+    /// # Errors
+    /// As [`Template::expand`].
+    pub fn streams(
+        &self,
+        rows: &Rows,
+        index: u64,
+        number: u64,
+    ) -> Result<Option<Vec<u8>>, DecodeError> {
+        match self {
+            Template::Command(CommandTemplate { streams: Some(text), .. }) => {
+                with_values(rows, index, |values| fill_text(text, values, number)).map(Some)
+            }
+            Template::Command(_) => Ok(None),
+            Template::Calls(command) => Ok(command.streams.clone()),
+            Template::Each => Ok(self.expand(rows, index, number)?.streams),
+        }
+    }
+
     /// The command of one task: the `index`-th row of `rows`, where `number`
     /// is what `{#}` stands for.
     ///
@@ -232,7 +257,7 @@ impl Command {
     /// As [`Wire::from_bytes`].
     pub fn check(bytes: &[u8]) -> Result<(), DecodeError> {
         let mut from = Decoder::new(bytes);
-        from.array_of(7, "Command")?;
+        from.array_of(8, "Command")?;
         skip_strings(&mut from)?;
         for _ in 0..from.array()? {
             from.array_of(2, "a pair")?;
@@ -246,6 +271,9 @@ impl Command {
         }
         skip_strings(&mut from)?;
         skip_strings(&mut from)?;
+        if !from.nil()? {
+            from.bytes()?;
+        }
         if !from.nil()? {
             from.array_of(2, "Call")?;
             from.array_of(3, "Function")?;
@@ -287,6 +315,7 @@ impl CommandTemplate {
             stdin: self.stdin.as_ref().map(text).transpose()?,
             inputs: texts(&self.inputs)?,
             outputs: texts(&self.outputs)?,
+            streams: self.streams.as_ref().map(text).transpose()?,
             call: self
                 .call
                 .as_ref()

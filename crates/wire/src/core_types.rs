@@ -68,7 +68,7 @@ wire_enum!(Cause {
     11 => FileSystemSilent,
     12 => ExecutorLeft,
 });
-wire_struct!(Captured { head, total_bytes, overflow });
+wire_struct!(Captured { head, total_bytes, overflow, member });
 wire_struct!(Overflow { incarnation, number });
 wire_enum!(Stream { 0 => Stdout, 1 => Stderr });
 wire_struct!(Object { id, url, version, size });

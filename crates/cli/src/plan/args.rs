@@ -146,7 +146,7 @@ impl Args for SourceArgs {
                          `-` is standard input. Fields: id, command (a program, or a list with \
                          its arguments), args, or for a function call (\"module:function\"), \
                          args (any values), kwargs, language; shell, env, cwd, stdin, inputs, \
-                         unpack, outputs, after (ids), {}. A task runs after the tasks that it names in \
+                         unpack, outputs, collect_streams, after (ids), {}. A task runs after the tasks that it names in \
                          `after` and those whose outputs are its inputs. Options of the command \
                          line are defaults for the tasks.",
                         CLASS_FIELDS.join(", ")
@@ -260,6 +260,14 @@ pub(crate) struct TaskOptions {
     /// stays in the caches of executors, for tasks that read it.
     #[arg(long, value_name = "FILE|NAME=TARGET")]
     pub(crate) output: Vec<OsString>,
+    /// Write what tasks print into this archive instead of their results
+    ///
+    /// What task N (from 1) has written to standard output and standard error becomes the
+    /// members N/stdout and N/stderr of the archive, a path that ends in .zip and that all
+    /// executors see. There is no member for an empty one. A task that fails has its output
+    /// in its result.
+    #[arg(long, value_name = "ARCHIVE.zip")]
+    pub(crate) collect_streams: Option<OsString>,
 }
 
 #[cfg(test)]

@@ -34,6 +34,8 @@ impl Plan {
         let mut command = self.command(position)?;
         // A relative path leads elsewhere from another folder.
         command.cwd = Some(self.folder_of_task(&command));
+        // Where its output goes is no part of what it does.
+        command.streams = None;
         let mut bytes = command.to_bytes();
         let class = self.class(position)?;
         bytes.push(class.kind as u8);

@@ -26,6 +26,8 @@ pub(crate) struct Listed {
     pub(crate) count: u64,
     /// Whether any task declares data objects.
     pub(crate) has_objects: bool,
+    /// Whether the output streams of any task go to an archive.
+    pub(crate) collects_streams: bool,
 }
 
 /// Consecutive tasks, as they are submitted.
@@ -105,6 +107,7 @@ impl ListBuilder {
     ) -> Result<(), PlanError> {
         let class = self.class_id(class)?;
         self.listed.has_objects |= has_objects(command);
+        self.listed.collects_streams |= command.streams.is_some();
         command.encode(&mut self.blob);
         self.names.extend_from_slice(name);
         let ends = (u32::try_from(self.blob.len()), u32::try_from(self.names.len()));

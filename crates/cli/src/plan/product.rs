@@ -8,6 +8,7 @@ use super::objects;
 use super::placeholder::{compile, is_literal};
 use super::shell;
 use super::source::Source;
+use super::streams;
 use falkon_core::task::{Kind, Range, TaskClass};
 use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Template, Text};
 use std::collections::{BTreeSet, HashSet};
@@ -164,7 +165,8 @@ impl Product {
                 .collect()
         };
         let all = |texts: &[Text]| texts.iter().map(text).collect();
-        let CommandTemplate { argv, env, cwd, stdin, inputs, outputs, call } = &self.template;
+        let CommandTemplate { argv, env, cwd, stdin, inputs, outputs, streams, call } =
+            &self.template;
         Template::Command(CommandTemplate {
             argv: all(argv),
             env: env.iter().map(|(name, value)| (name.clone(), text(value))).collect(),
@@ -172,6 +174,7 @@ impl Product {
             stdin: stdin.as_ref().map(text),
             inputs: all(inputs),
             outputs: all(outputs),
+            streams: streams.as_ref().map(text),
             call: call.clone(),
         })
     }
@@ -221,13 +224,14 @@ impl Product {
 
 /// All texts of a template.
 fn texts(template: &CommandTemplate) -> impl Iterator<Item = &Text> {
-    let CommandTemplate { argv, env, cwd, stdin, inputs, outputs, call: _ } = template;
+    let CommandTemplate { argv, env, cwd, stdin, inputs, outputs, streams, call: _ } = template;
     argv.iter()
         .chain(env.iter().map(|(_, value)| value))
         .chain(cwd)
         .chain(stdin)
         .chain(inputs)
         .chain(outputs)
+        .chain(streams)
 }
 
 /// The command of the command line as a template over so many `sources`, and
@@ -243,7 +247,12 @@ fn command(args: &PlanArgs, sources: usize) -> Result<(CommandTemplate, Kind), P
     };
     let mut template = options(&args.options, sources)?;
     template.call = function;
-    let passed = CommandTemplate { inputs: Vec::new(), outputs: Vec::new(), ..template.clone() };
+    let passed = CommandTemplate {
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        streams: None,
+        ..template.clone()
+    };
     // A data object is what the program sees of its value, be it read or written.
     let declared = template.inputs.iter().chain(&template.outputs);
     let staged = declared.filter(|text| objects::is_object(text));
@@ -302,6 +311,7 @@ pub(crate) fn options(options: &TaskOptions, sources: usize) -> Result<CommandTe
         // Archives come first: the class says how many they are.
         inputs: [texts(&options.unpack)?, texts(&options.input)?].concat(),
         outputs: texts(&options.output)?,
+        streams: options.collect_streams.as_ref().map(|archive| streams::text(archive.as_bytes())),
         call: None,
     })
 }

@@ -97,6 +97,9 @@ impl Plan {
         if !command.outputs.is_empty() {
             notes.push(format!("writes {}", list(&command.outputs)));
         }
+        if let Some(streams) = &command.streams {
+            notes.push(format!("prints into {}", quoted(streams)));
+        }
         let after = self.after(position);
         if !after.is_empty() {
             let name = |on: &u64| match self.name(*on) {

@@ -10,6 +10,7 @@ use super::listed::ListBuilder;
 use super::objects;
 use super::product::{self, check_sleep, kind};
 use super::shell;
+use super::streams;
 use super::texts::{Text, json_message};
 use falkon_core::task::{Kind, TaskClass};
 use falkon_wire::command::{Call, Command, CommandTemplate};
@@ -194,6 +195,8 @@ impl Reader<'_> {
         let (mut command, class) = self.defaults.apply(&fields, index)?;
         objects::check(&command, &class)?;
         objects::make_absolute(&mut command, self.graph.current_dir());
+        streams::make_absolute(&mut command, self.graph.current_dir())
+            .map_err(PlanError::Object)?;
         if command.cwd.is_none() && !objects::has_objects(&command) {
             command.cwd.clone_from(&self.home);
         }
@@ -252,6 +255,9 @@ impl Defaults {
         let unpacks = u32::try_from(command.inputs.len()).unwrap_or(u32::MAX);
         command.inputs.extend(fields.inputs.as_ref().map_or(inputs, list));
         command.outputs = fields.outputs.as_ref().map_or(command.outputs, list);
+        if let Some(archive) = &fields.collect_streams {
+            command.streams = Some(streams::of_task(archive.bytes(), index + 1));
+        }
         if kind == Kind::Function && command.stdin.is_some() {
             return Err(PlanError::CallWith { other: "`stdin`" });
         }

@@ -350,8 +350,9 @@ impl Directory {
         let mut kept = [None, None];
         if let Some(detail) = &result.detail {
             for (which, stream) in Stream::BOTH.into_iter().enumerate() {
-                if detail.stream(stream).total_bytes > 0 {
-                    kept[which] = Some(self.keep(which, result, detail.stream(stream))?);
+                let captured = detail.stream(stream);
+                if captured.total_bytes > 0 && captured.member.is_none() {
+                    kept[which] = Some(self.keep(which, result, captured)?);
                 }
             }
         }

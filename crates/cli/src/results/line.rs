@@ -39,6 +39,11 @@ pub(crate) struct Line<'a> {
     stdout_at: Option<(u64, u64)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stderr_at: Option<(u64, u64)>,
+    /// Present if an archive has the output: `ARCHIVE!MEMBER`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdout_member: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stderr_member: Option<&'a str>,
     executor: Option<&'a str>,
     attempts: u32,
     times: JsonTimes,
@@ -134,6 +139,9 @@ impl<'a> Line<'a> {
             Some((b'r', text)) => (None, Some(String::from_utf8_lossy(text))),
             _ => (None, None),
         };
+        let member = |stream: Stream| {
+            result.detail.as_deref().and_then(|detail| detail.stream(stream).member.as_deref())
+        };
         let (stdout, stdout_cut) = text(Stream::Stdout);
         let (stderr, stderr_cut) = text(Stream::Stderr);
         Line {
@@ -158,6 +166,8 @@ impl<'a> Line<'a> {
             stderr_cut,
             stdout_at: None,
             stderr_at: None,
+            stdout_member: member(Stream::Stdout),
+            stderr_member: member(Stream::Stderr),
             executor: result.executor.as_deref(),
             attempts: result.attempts,
             times: JsonTimes::of(&result.times, result.has_run()),

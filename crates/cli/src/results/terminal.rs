@@ -109,7 +109,7 @@ impl Terminal {
     ) -> Result<(), SinkError> {
         let Some(detail) = &result.detail else { return Ok(()) };
         let captured = detail.stream(stream);
-        if captured.total_bytes == 0 {
+        if captured.total_bytes == 0 || captured.member.is_some() {
             return Ok(());
         }
         let rest = &result.rests[stream as usize];

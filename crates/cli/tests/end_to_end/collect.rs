@@ -61,6 +61,93 @@ fn other_readers_find_what_tasks_wrote() {
     assert!(unzip.status.success(), "{unzip:?}");
 }
 
+/// Bytes of output that is kept beside the results otherwise.
+const LONG_BYTES: usize = 200_000;
+
+#[trial]
+fn other_readers_find_what_tasks_printed() {
+    let site = Site::new();
+    let script = "echo out {}; [ {} != 2 ] || echo err >&2; [ {} != 3 ] || exec yes no | head -c 9; \
+                  [ {} != 4 ] || head -c 200000 /dev/zero; [ {} != 5 ]";
+    let args = ["run", "--json", "--range", "1-20", "--collect-streams", "scores.zip", "--"];
+    let ran = site.run(args.into_iter().chain(["sh", "-c", script])).exits(1);
+    let archive = site.text("scores.zip");
+    for result in ran.results() {
+        let number = result["index"].as_u64().unwrap() + 1;
+        let member = |stream: &str| Value::from(format!("{archive}!{number}/{stream}"));
+        let found = (&result["stdout"], &result["stdout_member"], &result["stderr_member"]);
+        let (out, none) = (Value::from(""), Value::Null);
+        match number {
+            5 => assert_eq!(found, (&"out 5\n".into(), &none, &none), "it has failed"),
+            2 => assert_eq!(found, (&out, &member("stdout"), &member("stderr"))),
+            _ => assert_eq!(found, (&out, &member("stdout"), &none)),
+        }
+        assert!(result["stdout_cut"].is_null(), "{result}");
+    }
+    let mut python = Command::new("python3");
+    let Ok(read) = python.args(["-c", READER, site.dir().to_str().unwrap()]).output() else {
+        skip("there is no python3");
+    };
+    assert!(read.status.success(), "{read:?}");
+    let read: BTreeMap<String, String> = serde_json::from_slice(&read.stdout).unwrap();
+    let out = |number: u64| match number {
+        3 => "out 3\nno\nno\nno\n".to_owned(),
+        4 => "out 4\n".to_owned() + &"\0".repeat(LONG_BYTES),
+        _ => format!("out {number}\n"),
+    };
+    let expected = (1..=20).filter(|number| *number != 5);
+    let expected = expected.map(|number| (format!("{number}/stdout"), out(number)));
+    assert_eq!(read, expected.chain([("2/stderr".to_owned(), "err\n".to_owned())]).collect());
+    let Ok(unzip) = Command::new("unzip").args(["-p", &archive, "7/stdout"]).output() else {
+        skip("there is no unzip");
+    };
+    assert_eq!(unzip.stdout, b"out 7\n", "{unzip:?}");
+}
+
+#[trial]
+fn what_a_resumed_run_prints_has_the_numbers_of_its_tasks() {
+    let site = Site::new();
+    site.write("fails", "");
+    let run = |more: &[&str]| {
+        let script = format!("echo {{}}; [ {{}} = 1 ] || [ ! -e {} ]", site.text("fails"));
+        let args = ["run", "--range", "1-3", "--collect-streams", "logs/a.zip"];
+        let args = args.iter().chain(more).copied();
+        site.run(args.chain(["--", "sh", "-c", script.as_str()]))
+    };
+    run(&["--out", "results"]).exits(1);
+    std::fs::remove_file(site.path("fails")).unwrap();
+    run(&["--resume", "results"]).exits(0);
+    let names = (1..=3).map(|number| format!("{number}/stdout"));
+    assert_eq!(members(&site, "logs/a.zip", names), ["1\n", "2\n", "3\n"]);
+    assert_eq!(site.read("results/stdout"), "2\n3\n", "that of tasks that failed");
+}
+
+#[trial]
+fn tasks_of_a_file_print_into_archives_of_their_own_and_calls_too() {
+    let site = Site::new();
+    let tasks = r#"{"command": ["echo", "one"], "collect_streams": "a.zip"}
+{"command": ["echo", "two"]}
+{"call": "builtins:print", "args": ["three"], "collect_streams": "b.zip"}
+"#;
+    let tasks = site.write("tasks.jsonl", tasks);
+    let ran = site.run(["run", "--json", "--tasks", &tasks]).exits(0);
+    let plain = ran.results().into_iter().find(|result| result["index"] == 1).unwrap();
+    assert_eq!(plain["stdout"], "two\n");
+    assert_eq!(members(&site, "a.zip", ["1/stdout".to_owned()].into_iter()), ["one\n"]);
+    assert_eq!(members(&site, "b.zip", ["3/stdout".to_owned()].into_iter()), ["three\n"]);
+    for place in ["a.tar", "s3://bucket/a.zip", "a.zip!b"] {
+        let args = ["run", "--collect-streams", place, "--", "echo"];
+        site.run(args).exits(2).says("is no archive for what tasks print");
+    }
+    site.write("file", "");
+    let args = ["run", "--json", "--collect-streams", "file/a.zip", "--", "echo", "lost"];
+    let ran = site.run(args).exits(1);
+    let result = &ran.results()[0];
+    let error = result["error"].as_str().unwrap();
+    assert!(error.contains("file/a.zip was not written: cannot create"), "{error}");
+    assert!(result["stdout_member"].is_null(), "{result}");
+}
+
 #[trial]
 fn a_second_run_adds_to_the_archive_and_the_last_member_counts() {
     let site = Site::new();
@@ -260,8 +347,10 @@ fn archives_are_whole_however_executors_are_killed() {
     for round in 1..=rounds {
         let range = format!("1-{TASKS}");
         let output = format!("out=r{round}.zip!{{}}");
-        let script = format!("echo {round} {{}} > out");
-        let args = ["--range", &range, "--output", &output, "--", "sh", "-c", &script];
+        let script = format!("echo {round} {{}} > out; echo printed {round} {{}}");
+        let streams = format!("s{round}.zip");
+        let args = ["--range", &range, "--output", &output, "--collect-streams", &streams];
+        let args = [&args[..], &["--", "sh", "-c", &script]].concat();
         let id = access.submit(&args);
         random.moment(400_000);
         let delay = ["0s", "1ms", "30ms", "1h"][random.below(4) as usize];
@@ -274,6 +363,12 @@ fn archives_are_whole_however_executors_are_killed() {
         let names = (1..=TASKS).map(|at| at.to_string());
         let expected = (1..=TASKS).map(|at| format!("{round} {at}\n"));
         assert_eq!(members(&site, &archive, names), expected.collect::<Vec<_>>());
+        let names = (1..=TASKS).map(|at| format!("{at}/stdout"));
+        let expected = (1..=TASKS).map(|at| format!("printed {round} {at}\n"));
+        assert_eq!(members(&site, &streams, names), expected.collect::<Vec<_>>());
+        let place = format!("{}!1/stdout", site.text(&streams));
+        let first = results.iter().find(|result| result["index"] == 0).unwrap();
+        assert_eq!(first["stdout_member"], place, "round {round}");
     }
     executor.signal(Signal::TERM);
     executor.finish().exits(0);

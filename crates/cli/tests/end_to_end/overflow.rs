@@ -428,8 +428,11 @@ fn what_an_executor_claims_to_keep_costs_others_nothing() {
         for (overflow, why) in overflows {
             let (instance, ..) = one_task(&file, true, lies()).await;
             let task = liar.assigned().await;
-            liar.report(&task, Captured { head: b"x".to_vec(), total_bytes: 1 << 20, overflow })
-                .await;
+            liar.report(
+                &task,
+                Captured { head: b"x".to_vec(), total_bytes: 1 << 20, overflow, member: None },
+            )
+            .await;
             assert_eq!(task.instance, instance);
             instances.push((instance, why));
         }

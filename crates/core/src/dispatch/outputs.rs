@@ -312,7 +312,7 @@ mod tests {
 
     fn detail(incarnation: u64, number: u64) -> Option<Arc<Detail>> {
         let overflow = Some(Overflow { incarnation, number });
-        let stdout = Captured { head: Vec::new(), total_bytes: 9, overflow };
+        let stdout = Captured { head: Vec::new(), total_bytes: 9, overflow, member: None };
         Some(Arc::new(Detail { stdout, ..Detail::default() }))
     }
 

@@ -2,6 +2,7 @@
 //! its outputs are staged on this executor's disk, and is reported when they are
 //! in their archives.
 
+use super::streams::fail;
 use super::{Action, Executor};
 use crate::collect::{
     self, CollectOptions, Collector, ItemId, Member, OwnerId, WriteFailure, WriteId,
@@ -9,7 +10,7 @@ use crate::collect::{
 use crate::data::object::{Object, ObjectId};
 use crate::dispatch::Held;
 use crate::limits::{COLLECT_REPORTS_BYTES_MAX, UPDATE_RUNS_MAX};
-use crate::result::{Detail, Outcome, Report};
+use crate::result::{Captured, Outcome, Report, Stream};
 use crate::task::TaskKey;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 /// What the shell says of outputs that are collected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CollectEvent {
-    /// The answer to [`CollectAction::Stage`].
+    /// The answer to [`CollectAction::Stage`] and [`CollectAction::StageStream`].
     Staged {
         /// To which.
         item: ItemId,
@@ -44,6 +45,16 @@ pub enum CollectAction {
         key: TaskKey,
         /// The output.
         object: Arc<Object>,
+    },
+    /// Put what a task has written to a stream into a file, or move the file that
+    /// has it.
+    StageStream {
+        /// What to answer with.
+        item: ItemId,
+        /// Which stream.
+        stream: Stream,
+        /// What the task has written.
+        captured: Captured,
     },
     /// Write staged files into one file of an archive.
     Write {
@@ -93,6 +104,13 @@ impl Collecting {
             bytes: 0,
             untold: VecDeque::new(),
         }
+    }
+
+    /// A number for a file that is to be staged.
+    pub(super) fn new_item(&mut self) -> ItemId {
+        let item = ItemId(self.next_item);
+        self.next_item += 1;
+        item
     }
 
     /// Whether no task's outputs are staged.
@@ -159,8 +177,7 @@ impl Executor {
     /// An output of a task is to be staged.
     pub(super) fn stage_output(&mut self, key: TaskKey, object: Arc<Object>) {
         let Some((archive, name)) = object.member() else { return };
-        let item = ItemId(self.collecting.next_item);
-        self.collecting.next_item += 1;
+        let item = self.collecting.new_item();
         let (archive, name) = (archive.into(), name.into());
         let member = Member { item, archive, name, bytes: object.size.unwrap_or_default() };
         self.collecting.staging.insert(item, (key, object.id, member));
@@ -189,12 +206,12 @@ impl Executor {
     pub(super) fn handle_collect(&mut self, event: CollectEvent) {
         match event {
             CollectEvent::Staged { item, result } => {
-                let Some((key, object, member)) = self.collecting.staging.remove(&item) else {
-                    return;
-                };
                 if let Ok(free) = result {
                     self.handle_collector(collect::Event::Free(free));
                 }
+                let Some((key, object, member)) = self.collecting.staging.remove(&item) else {
+                    return self.stream_staged(item, result.map(|_| ()));
+                };
                 let result = result.map(|_| member).map_err(|error| (object, error));
                 self.output_staged(key, result);
             }
@@ -257,9 +274,7 @@ impl Executor {
         let Some(mut report) = self.collecting.reports.remove(&owner) else { return };
         self.collecting.bytes -= bytes_of(&report);
         if let Some(error) = error {
-            report.outcome = Outcome::NoOutput;
-            let detail = report.detail.take().map_or_else(Detail::default, Arc::unwrap_or_clone);
-            report.detail = Some(Arc::new(Detail { error, ..detail }));
+            fail(&mut report, &error);
         }
         self.updates.push(report);
         self.startable = true;

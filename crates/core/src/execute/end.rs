@@ -55,7 +55,7 @@ impl Executor {
         };
         match &run.data {
             Some(task) => self.finish(key, task, Some(report)),
-            None => self.updates.push(report),
+            None => self.through(report, Vec::new()),
         }
     }
 

@@ -476,7 +476,7 @@ impl Executor {
         let sizes = sizes.filter(|_| report.outcome == Outcome::Exit(0)).unwrap_or_default();
         let outputs: Vec<(Arc<Object>, u64)> = task.outputs.iter().cloned().zip(sizes).collect();
         if outputs.is_empty() {
-            self.updates.push(report);
+            self.through(report, Vec::new());
             self.clear(key);
             return;
         }
@@ -541,10 +541,7 @@ impl Executor {
             return;
         }
         if let Some(Finishing { report, members, .. }) = data.finishing.remove(&key) {
-            match members.is_empty() {
-                true => self.updates.push(report),
-                false => self.collect(report, members),
-            }
+            self.through(report, members);
             self.clear(key);
         }
     }
@@ -632,20 +629,22 @@ impl Executor {
 
     /// Whether tasks have ended and are not reported yet.
     pub(super) fn has_finishing(&self) -> bool {
-        self.data.as_ref().is_some_and(|data| !data.finishing.is_empty())
+        self.finishing_count() > 0
     }
 
     /// How many of them there are.
     pub(super) fn finishing_count(&self) -> usize {
-        self.data.as_ref().map_or(0, |data| data.finishing.len())
+        self.data.as_ref().map_or(0, |data| data.finishing.len()) + self.streams.len()
     }
 
     /// Tasks that have ended and are not reported yet, as the dispatcher knows
     /// them.
     pub(super) fn finishing(&self) -> impl Iterator<Item = Held> + '_ {
-        self.data.iter().flat_map(|data| data.finishing.values()).map(|finishing| {
+        let with_data = self.data.iter().flat_map(|data| data.finishing.values());
+        let with_data = with_data.map(|finishing| {
             let Report { instance, first, count, tries, .. } = finishing.report;
             Held { instance, first, count, tries }
-        })
+        });
+        with_data.chain(self.streams.held())
     }
 }

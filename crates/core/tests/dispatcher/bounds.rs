@@ -271,9 +271,8 @@ fn detail(stdout: u64, stderr: u64, error: u64, value: u64) -> Detail {
     }
 }
 
-/// The lengths of a detail once it was bounded, and how its task ended.
-fn bounded(detail: Detail) -> ([u64; 4], Outcome) {
-    let mut report = Report {
+fn report(detail: Detail) -> Report {
+    Report {
         instance: InstanceId(0),
         first: TaskId(0),
         count: 1,
@@ -282,7 +281,12 @@ fn bounded(detail: Detail) -> ([u64; 4], Outcome) {
         started: Time(0),
         ended: Time(0),
         detail: Some(Arc::new(detail)),
-    };
+    }
+}
+
+/// The lengths of a detail once it was bounded, and how its task ended.
+fn bounded(detail: Detail) -> ([u64; 4], Outcome) {
+    let mut report = report(detail);
     report.bound();
     let detail = report.detail.unwrap();
     let (stdout, stderr) = (&detail.stdout.head, &detail.stderr.head);
@@ -293,7 +297,8 @@ fn bounded(detail: Detail) -> ([u64; 4], Outcome) {
 #[test]
 fn a_report_is_cut_where_it_is_too_long_and_nowhere_else() {
     let (capture, error, value) = (CAPTURE_BYTES_MAX, ERROR_BYTES_MAX, VALUE_BYTES_MAX);
-    let room = REPORT_BYTES_MAX - ERROR_BYTES_MAX - ENVELOPE_BYTES_MAX;
+    let texts = ERROR_BYTES_MAX + 2 * URL_BYTES_MAX as u64 + ENVELOPE_BYTES_MAX;
+    let room = REPORT_BYTES_MAX - texts;
     let same = |lengths: [u64; 4]| {
         let [stdout, stderr, error, value] = lengths;
         assert_eq!(bounded(detail(stdout, stderr, error, value)), (lengths, Outcome::Exit(0)));
@@ -303,6 +308,15 @@ fn a_report_is_cut_where_it_is_too_long_and_nowhere_else() {
     same([0, room - value, error, value]);
     same([room - value, 0, error, value]);
     same([1, room - value - 1, 0, value]);
+
+    // The name of a member that is too long is left out.
+    let member_of = |bytes: usize| {
+        let stdout = Captured { member: Some("m".repeat(bytes).into()), ..captured(3) };
+        let mut report = report(Detail { stdout, ..Detail::default() });
+        report.bound();
+        report.detail.unwrap().stdout.member.clone().map_or(0, |member| member.len())
+    };
+    assert_eq!([URL_BYTES_MAX, URL_BYTES_MAX + 1].map(member_of), [URL_BYTES_MAX, 0]);
 
     // One stream is cut, and the other is as it was.
     assert_eq!(bounded(detail(capture + 1, 5, 6, 7)).0, [capture, 5, 6, 7]);

@@ -118,7 +118,7 @@ impl World {
         let started = Time(self.now);
         self.now += self.micros;
         let head = output(task);
-        let stdout = Captured { total_bytes: head.len() as u64, head, overflow: None };
+        let stdout = Captured { total_bytes: head.len() as u64, head, ..Captured::default() };
         let value = task.to_le_bytes().to_vec();
         let report = Report {
             instance: self.instance,

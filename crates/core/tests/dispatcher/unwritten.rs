@@ -42,6 +42,7 @@ impl World {
             head: vec![b'x'; OUTPUT_BYTES],
             total_bytes: OUTPUT_BYTES as u64,
             overflow: None,
+            member: None,
         };
         let detail = Arc::new(Detail { stdout, ..Detail::default() });
         let connection = HONEST;

@@ -8,4 +8,5 @@ mod doubts;
 mod functions;
 mod idle;
 mod shell;
+mod streams;
 mod unstarted;

@@ -11,7 +11,7 @@ use falkon_core::encoded::Encoded;
 use falkon_core::execute;
 use falkon_core::limits::{
     CAPTURE_BYTES_MAX, ERROR_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, RECORD_RUNS_MAX,
-    REPORT_BYTES_MAX, SUBMISSION_BYTES_MAX, VALUE_BYTES_MAX,
+    REPORT_BYTES_MAX, SUBMISSION_BYTES_MAX, URL_BYTES_MAX, VALUE_BYTES_MAX,
 };
 use falkon_core::result::{Captured, Detail, Outcome, Overflow, Report, Tries};
 use falkon_core::task::{
@@ -58,10 +58,13 @@ fn name() -> impl Strategy<Value = String> {
 fn captured() -> impl Strategy<Value = Captured> {
     let overflow =
         (0..3u64, any_number()).prop_map(|(incarnation, number)| Overflow { incarnation, number });
-    (length(CAPTURE_BYTES_MAX), prop::option::of(overflow)).prop_map(|(head, overflow)| Captured {
+    let member = length(URL_BYTES_MAX as u64).prop_map(|length| "m".repeat(length).into());
+    let parts = (length(CAPTURE_BYTES_MAX), prop::option::of(overflow), prop::option::of(member));
+    parts.prop_map(|(head, overflow, member)| Captured {
         head: vec![b'x'; head],
         total_bytes: head as u64 / 2,
         overflow,
+        member,
     })
 }
 

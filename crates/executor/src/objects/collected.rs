@@ -18,6 +18,19 @@ impl Objects {
                     FromObjects::Collect(CollectEvent::Staged { item, result })
                 });
             }
+            CollectAction::StageStream { item, stream, captured } => {
+                let file = captured.overflow.map(|overflow| {
+                    self.overflow.take(overflow.number, stream).ok_or("what it has printed is gone")
+                });
+                self.blocking(move || {
+                    let result = match file {
+                        Some(Ok(file)) => staged.stage(item, file.path()),
+                        Some(Err(gone)) => Err(gone.to_owned()),
+                        None => staged.stage_bytes(item, &captured.head),
+                    };
+                    FromObjects::Collect(CollectEvent::Staged { item, result })
+                });
+            }
             CollectAction::Write { write, archive, members } => {
                 let log = self.log.clone();
                 self.blocking(move || {

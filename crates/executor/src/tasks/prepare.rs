@@ -1,21 +1,22 @@
 //! A task's command made ready to be launched: its directory, its files, its
 //! environment.
 
-use super::{Process, Tasks};
+use super::{Prepared, Process, Tasks};
 use crate::not_started::Reason;
 use crate::objects::SandboxError;
 use crate::sandboxes::Named;
 use crate::watchdog::WaitPoint;
 use falkon_core::data::object::{Object, ObjectId};
-use falkon_core::execute::{Start, StartData};
+use falkon_core::execute::{Start, StartData, TemplateId};
 use falkon_core::result::Outcome;
 use falkon_process::{Launch, Source, Unchanged};
-use falkon_wire::command::Command;
+use falkon_wire::codec::Wire;
+use falkon_wire::command::{Command, Template};
 use falkon_wire::declared::{self, Declared};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A task that was not started.
 pub(super) enum NotStarted {
@@ -69,6 +70,19 @@ pub(super) struct Draft {
 }
 
 impl Tasks {
+    /// Keeps a template.
+    pub(crate) fn prepare(&mut self, template: TemplateId, bytes: &[u8]) {
+        let decoded = Template::from_bytes(bytes)
+            .map_err(|error| format!("the task's template cannot be read: {error}"))
+            .map(|template| Prepared { template, home: OnceLock::new() });
+        self.templates.insert(template, decoded);
+    }
+
+    /// No task will refer to this template any more.
+    pub(crate) fn forget(&mut self, template: TemplateId) {
+        self.templates.remove(&template);
+    }
+
     /// Makes a process ready, with its directory if it has data objects.
     pub(super) fn draft(&mut self, start: &Start) -> Result<Draft, NotStarted> {
         let mut command = self.command(start, 0)?;

@@ -1,5 +1,5 @@
 //! One example of every message and record, for the golden bytes and the
-//! fuzz corpus.
+//! fuzz corpus. This file is long because it has them all.
 
 mod data;
 mod pages;
@@ -116,6 +116,7 @@ fn template() -> Template {
             vec![Piece::Value { source: 0, form: Form::Stem }],
             vec![Piece::Value { source: 0, form: Form::Base }],
         ],
+        streams: Some(vec![Piece::Literal(b"/logs.zip!".to_vec()), Piece::Number]),
         call: None,
     })
 }
@@ -128,6 +129,7 @@ fn command() -> Command {
         stdin: Some(b"words".to_vec()),
         inputs: vec![b"words".to_vec()],
         outputs: vec![b"sorted".to_vec()],
+        streams: Some(b"/logs.zip!1".to_vec()),
         call: None,
     }
 }
@@ -254,11 +256,12 @@ fn task_array() -> Submission {
 
 fn detail() -> Option<Arc<Detail>> {
     Some(Arc::new(Detail {
-        stdout: Captured { head: b"1.5\n".to_vec(), total_bytes: 4, overflow: None },
+        stdout: Captured { head: b"1.5\n".to_vec(), total_bytes: 4, ..Captured::default() },
         stderr: Captured {
             head: b"warn".to_vec(),
             total_bytes: 70_000,
             overflow: Some(Overflow { incarnation: 77, number: 9 }),
+            member: Some("/logs.zip!1/stderr".into()),
         },
         error: "the output `x` is missing".to_owned(),
         value: b"j42".to_vec(),

@@ -119,7 +119,8 @@ fn held(count: usize) -> Vec<Held> {
 
 fn detail(bytes: usize) -> Arc<Detail> {
     let overflow = Some(Overflow { incarnation: NUMBER, number: NUMBER });
-    let stream = |bytes| Captured { head: vec![7; bytes], total_bytes: NUMBER, overflow };
+    let stream =
+        |bytes| Captured { head: vec![7; bytes], total_bytes: NUMBER, overflow, member: None };
     let count = Count { objects: NUMBER, bytes: NUMBER };
     Arc::new(Detail {
         stdout: stream(bytes),

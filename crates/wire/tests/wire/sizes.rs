@@ -302,6 +302,7 @@ fn the_largest_report_fits_updates_records_and_deliveries() {
         head: vec![b'x'; bytes],
         total_bytes: u64::MAX,
         overflow: Some(Overflow { incarnation: u64::MAX, number: u64::MAX }),
+        member: Some("m".repeat(URL_BYTES_MAX).into()),
     };
     for (value, stdout, stderr) in
         [(20 << 20, 0, 0), (8 << 20, 9 << 20, 9 << 20), (0, 9 << 20, 1), (0, 20 << 20, 20 << 20)]

@@ -230,10 +230,12 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 fn captured() -> impl Strategy<Value = Captured> {
     let overflow =
         (number(), number()).prop_map(|(incarnation, number)| Overflow { incarnation, number });
-    (bytes(), number(), option::of(overflow)).prop_map(|(head, total_bytes, overflow)| Captured {
+    let parts = (bytes(), number(), option::of(overflow), option::of(text()));
+    parts.prop_map(|(head, total_bytes, overflow, member)| Captured {
         head,
         total_bytes,
         overflow,
+        member: member.map(Into::into),
     })
 }
 
@@ -585,15 +587,17 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         option::of(bytes()),
         vec(bytes(), 0..4),
         vec(bytes(), 0..4),
+        option::of(bytes()),
         option::of((function(), bytes())),
     )
-        .prop_map(|(argv, env, cwd, stdin, inputs, outputs, call)| Command {
+        .prop_map(|(argv, env, cwd, stdin, inputs, outputs, streams, call)| Command {
             argv,
             env,
             cwd,
             stdin,
             inputs,
             outputs,
+            streams,
             call: call.map(|(function, payload)| Call { function, payload }),
         })
 }
@@ -616,24 +620,20 @@ fn words() -> impl Strategy<Value = Text> {
 }
 
 pub(crate) fn template() -> impl Strategy<Value = Template> {
-    let template_command = (
-        vec(words(), 0..20),
-        vec((bytes(), words()), 0..4),
-        option::of(words()),
-        option::of(words()),
-        vec(words(), 0..4),
-        vec(words(), 0..4),
-        option::of(function()),
-    )
-        .prop_map(|(argv, env, cwd, stdin, inputs, outputs, call)| CommandTemplate {
-            argv,
-            env,
-            cwd,
-            stdin,
-            inputs,
-            outputs,
-            call,
-        });
+    let template_command =
+        (
+            vec(words(), 0..20),
+            vec((bytes(), words()), 0..4),
+            option::of(words()),
+            option::of(words()),
+            vec(words(), 0..4),
+            vec(words(), 0..4),
+            option::of(words()),
+            option::of(function()),
+        )
+            .prop_map(|(argv, env, cwd, stdin, inputs, outputs, streams, call)| {
+                CommandTemplate { argv, env, cwd, stdin, inputs, outputs, streams, call }
+            });
     prop_oneof![
         Just(Template::Each),
         template_command.prop_map(Template::Command),

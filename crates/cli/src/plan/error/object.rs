@@ -82,6 +82,11 @@ pub(crate) enum ObjectError {
         /// The archive.
         archive: String,
     },
+    /// The archive of output streams cannot be written.
+    #[error(
+        "`{0}` is no archive for what tasks print: give the path of a file whose name ends in .zip"
+    )]
+    StreamsPlace(String),
     /// What is to be unpacked has no name.
     #[error("`{0}` is to be unpacked, and has no name: write NAME=ARCHIVE")]
     NoArchive(String),

@@ -72,6 +72,10 @@ own_fields! {
         "files that must exist after the task has succeeded, relative to `cwd`; data objects, \
          `NAME=TARGET`",
         "`--output`";
+    collect_streams: Text<'a>,
+        "the [archive](small-files.md#output-streams) of which the task's standard output and \
+         standard error become members",
+        "`--collect-streams`, else they are in its result";
     after: Vec<Text<'a>>, "ids of tasks that must succeed first", "none";
 }
 

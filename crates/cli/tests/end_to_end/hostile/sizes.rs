@@ -257,7 +257,7 @@ fn submissions_as_large_as_they_may_be_are_taken_in_and_larger_ones_refused() {
 /// A report of an executor that ran nothing: tasks ended well, with much output.
 fn lie(instance: InstanceId, first: u64, count: u64, bytes: usize) -> Report {
     let head = b"forged".repeat(bytes / 6 + 1);
-    let stdout = Captured { total_bytes: u64::MAX, head, overflow: None };
+    let stdout = Captured { total_bytes: u64::MAX, head, ..Captured::default() };
     let detail = Detail { stdout, value: vec![7; bytes], ..Detail::default() };
     Report {
         instance,

@@ -20,6 +20,7 @@ impl World {
                 }
                 self.soon(Due::Collect(index, CollectEvent::Staged { item, result }));
             }
+            CollectAction::StageStream { .. } => unreachable!("no task's streams are collected"),
             CollectAction::Write { write, members, .. } => {
                 let staged = &self.nodes[index].staged;
                 let objects: Vec<ObjectId> = members.iter().map(|(item, _)| staged[item]).collect();
