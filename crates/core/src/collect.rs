@@ -13,8 +13,8 @@ mod check;
 mod set;
 
 use crate::limits::{
-    COLLECT_ARCHIVES_MAX, COLLECT_FAULTS_MAX, COLLECT_IDLE_MICROS, COLLECT_MEMBERS_MAX,
-    COLLECT_RETRY_MICROS_MAX, COLLECT_RETRY_MICROS_MIN, COLLECT_TASKS_MAX,
+    COLLECT_ARCHIVES_MAX, COLLECT_FAULTS_MAX, COLLECT_IDLE_DOUBLINGS_MAX, COLLECT_IDLE_MICROS,
+    COLLECT_MEMBERS_MAX, COLLECT_RETRY_MICROS_MAX, COLLECT_RETRY_MICROS_MIN, COLLECT_TASKS_MAX,
 };
 use crate::task::Time;
 use set::{Sets, Waiting};
@@ -159,6 +159,12 @@ pub struct Collector {
     is_short: bool,
     /// Since when the executor has had nothing to do.
     idle_since: Option<Time>,
+    /// How often that was why something was written. More outputs came each time, so
+    /// the next idle time is twice as long: outputs that come one by one, for long,
+    /// do not become a file each.
+    idle_writes: u32,
+    /// When a write began last.
+    last_write: Time,
     actions: VecDeque<Action>,
 }
 
@@ -176,6 +182,8 @@ impl Collector {
             next_write: 0,
             is_short: false,
             idle_since: None,
+            idle_writes: 0,
+            last_write: Time::default(),
             actions: VecDeque::new(),
         }
     }
@@ -231,6 +239,10 @@ impl Collector {
     }
 
     fn stage(&mut self, owner: OwnerId, members: Vec<Member>) {
+        let pause_micros = self.now.since(self.last_write);
+        if self.owners.is_empty() && pause_micros >= self.options.delay_micros_max {
+            self.idle_writes = 0;
+        }
         let open = members.iter().map(|member| (member.item, member.archive.clone())).collect();
         self.owners.insert(owner, Owner { open });
         self.idle_since = None;
@@ -243,7 +255,7 @@ impl Collector {
     /// When what waits is written because there is nothing else to do.
     fn idle_at(&self) -> Option<Time> {
         let since = self.idle_since.filter(|_| self.sets.has_undue())?;
-        Some(since.after(COLLECT_IDLE_MICROS))
+        Some(since.after(COLLECT_IDLE_MICROS << self.idle_writes.min(COLLECT_IDLE_DOUBLINGS_MAX)))
     }
 
     /// Decides what is to be written by now, and begins as much as may be written
@@ -251,12 +263,14 @@ impl Collector {
     fn advance(&mut self) {
         if self.idle_at().is_some_and(|at| at <= self.now) {
             self.sets.all_due();
+            self.idle_writes = self.idle_writes.saturating_add(1);
         }
         let parts = if self.is_short { SHORT_PARTS } else { 1 };
         self.sets.largest_due(self.options.data_bytes_max / parts, COLLECT_MEMBERS_MAX);
         while self.writing.len() < COLLECT_ARCHIVES_MAX
             && let Some((archive, members)) = self.sets.take(self.now)
         {
+            self.last_write = self.now;
             let write = WriteId(self.next_write);
             self.next_write += 1;
             let named = members.iter().map(|(item, member)| (*item, member.name.clone()));

@@ -219,6 +219,8 @@ pub const RUNNING_TASKS_MAX: usize = JOIN_RUNS_MAX / 4;
 /// How long an executor has nothing to do before the outputs that wait there are
 /// written to their archives.
 pub const COLLECT_IDLE_MICROS: u64 = 100_000;
+/// How often that time doubles while more outputs come each time.
+pub const COLLECT_IDLE_DOUBLINGS_MAX: u32 = 5;
 /// Outputs that wait on an executor together before some are written.
 pub const COLLECT_MEMBERS_MAX: usize = 32_768;
 /// Tasks of an executor whose outputs are staged and not safe before it starts

@@ -373,6 +373,51 @@ fn an_executor_without_work_waits_for_a_moment_only() {
 }
 
 #[test]
+fn outputs_that_come_one_by_one_do_not_become_a_file_each() {
+    let options = CollectOptions::default();
+    let second = 1_000_000;
+    let mut collector = Collector::new(options);
+    let mut files = Vec::new();
+    // What is due is written by `until`, at once, from when an output came on.
+    let run = |collector: &mut Collector, files: &mut Vec<u64>, from: u64, until: u64| {
+        let mut now = from;
+        loop {
+            while let Some(action) = collector.poll_action() {
+                if let Action::Write { write, .. } = action {
+                    files.push(now - from);
+                    collector.handle(Time(now), Event::Written { write, result: Ok(()) });
+                }
+            }
+            match collector.poll_timeout() {
+                Some((at, _)) if at.0 < until => now = at.0,
+                _ => return,
+            }
+            collector.handle_timeout(Time(now));
+        }
+    };
+    // One a second, for two minutes.
+    for at in 0..120 {
+        staged(&mut collector, at * second, at, 5);
+        collector.handle(Time(at * second), Event::Working(false));
+        run(&mut collector, &mut files, at * second, (at + 1) * second);
+    }
+    let idle = [1, 2, 4, 8].map(|times| times * COLLECT_IDLE_MICROS);
+    assert_eq!(files[..4], idle, "the idle time doubles");
+    let by_delay = 120 * second / options.delay_micros_max;
+    assert!(files.len() as u64 <= 4 + by_delay, "{files:?}");
+    // The last ones wait for no longer than it has doubled.
+    let before = files.len();
+    run(&mut collector, &mut files, 119 * second, u64::MAX);
+    assert_eq!(files[before..], [COLLECT_IDLE_MICROS << 4]);
+    // After a pause the first that comes is written soon.
+    let later = 1_000 * second;
+    staged(&mut collector, later, 200, 5);
+    collector.handle(Time(later), Event::Working(false));
+    run(&mut collector, &mut files, later, u64::MAX);
+    assert_eq!(files.last(), Some(&COLLECT_IDLE_MICROS));
+}
+
+#[test]
 fn bytes_and_members_that_wait_are_bounded_and_so_are_tasks() {
     let options = CollectOptions { data_bytes_max: 1000, ..CollectOptions::default() };
     let mut collector = Collector::new(options);
