@@ -1,26 +1,50 @@
-"""What small outputs cost: as files, collected in an archive, and packed afterwards.
+"""What small outputs cost on a store where creating a file takes time.
 
-    FALKON_BINARY=target/release/falkon python3 bench/collected.py [--tasks N] [--bytes B] [--rounds R] [--directory DIR] [--json]
+    FALKON_BINARY=target/release/falkon python3 bench/collected.py [--quick] [--json]
 
-Python functions write so many random bytes each, through `falkon run` on this machine: nothing,
-a file for each (`--output o=out/N`), a member for each (`--output o=out.zip!N`), and a file
-for each that `zip -0` packs afterwards. A table shows the seconds from start to end, with the
-lowest and the highest of the rounds, what the outputs cost beyond the tasks without any, and
-how many files there are in the end. DIR is where the outputs go: by default, a temporary one.
+Python functions write so many random bytes each (--tasks, --bytes), through `falkon run` on
+this machine, onto a store whose creates take 5 ms, one after another, and nothing else does
+(bench/data/disk.py, over a folder in memory): nothing, a file for each (`--output o=out/N`),
+and a member for each (`--output o=out.zip!N`). Other tools pack the files of such a run
+afterwards: the tasks write them to a folder in memory, and `zip -0`, `tar`, `mksquashfs` or
+h5py writes one file to the store. Parsl writes --parsl-tasks members with `zip:` staging. What
+is not there is left out and named.
+
+Then, with creates that cost nothing: outputs of 1 MB (--large) onto a store that writes
+100 MB/s, relative to that rate; and tasks of 0.4 s (--long) that write between 1 KB and
+1 MB each, relative to the same tasks without output.
+
+The table has seconds from start to end with the lowest and the highest of the rounds, how
+many outputs that is per second, and files on the store. Needs /dev/fuse, util-linux, and
+root or user namespaces.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "data"))
+import disk
+
 FALKON = os.environ.get("FALKON_BINARY", "falkon")
-FUNCTION = """import os
+UNLIMITED = 1e12
+CREATE_S = 0.005
+LARGE_BYTES = 1_000_000
+LARGE_RATE = 100e6
+LONG_S = 0.4
+SLOTS = 8
+# So that what is measured has the processor when it wants it.
+NICE = -15
+FUNCTIONS = """import os, time
 
 def nothing(*_):
     os.urandom(%(bytes)d)
@@ -28,60 +52,205 @@ def nothing(*_):
 def output(*_):
     with open("o", "wb") as file:
         file.write(os.urandom(%(bytes)d))
+
+def large(*_):
+    with open("o", "wb") as file:
+        file.write(os.urandom(%(large)d))
+
+def long(*_):
+    time.sleep(%(long)g)
+
+def long_output(number):
+    time.sleep(%(long)g)
+    with open("o", "wb") as file:
+        file.write(os.urandom(int(1000 * 10 ** (3 * (int(number) %% 97) / 96))))
 """
-KINDS = {
-    "no outputs": ("nothing", []),
-    "files": ("output", ["--output", "o=out/{}"]),
-    "members": ("output", ["--output", "o=out.zip!{}"]),
-    "files, zip -0": ("output", ["--output", "o=out/{}"]),
-}
+PARSL = """import sys
+import parsl
+from parsl.config import Config
+from parsl.data_provider.files import File
+from parsl.data_provider.zip import ZipFileStaging
+from parsl.executors import HighThroughputExecutor
+
+place, tasks, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+
+@parsl.python_app
+def output(size, outputs=()):
+    import os
+    with open(outputs[0].filepath, "wb") as file:
+        file.write(os.urandom(size))
+
+if __name__ == "__main__":
+    pool = HighThroughputExecutor(max_workers_per_node=2, storage_access=[ZipFileStaging()],
+                                  address="127.0.0.1", working_dir=sys.argv[4])
+    with parsl.load(Config(executors=[pool], strategy="none", usage_tracking=0)):
+        names = ["zip:%s/out.zip/%d" % (place, number) for number in range(tasks)]
+        calls = [output(size, outputs=[File(name)]) for name in names]
+        for call in calls:
+            call.outputs[0].result()
+"""
+H5 = """import os, sys
+import h5py
+import numpy
+
+with h5py.File(sys.argv[1], "w") as file:
+    for name in os.listdir(sys.argv[2]):
+        file.create_dataset(name, data=numpy.fromfile(os.path.join(sys.argv[2], name), dtype="u1"))
+"""
 
 
-def measure(kind, directory, tasks):
-    """Seconds from start to end, and files in the end."""
-    function, options = KINDS[kind]
-    begun = time.perf_counter()
-    subprocess.run([FALKON, "run", "--quiet", "--range", "1-%d" % tasks, *options, "--call",
-                    "writer.py:" + function], cwd=directory, check=True,
-                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    if "zip" in kind:
-        subprocess.run(["zip", "-0", "-q", "-r", "-m", "packed.zip", "out"], cwd=directory, check=True)
-    # What is not on the disk is not there yet.
-    os.sync()
-    seconds = time.perf_counter() - begun
-    files = sum(len(files) for _, _, files in os.walk(directory)) - 1
-    return seconds, files
+def isolate():
+    """Runs this program again in namespaces of its own: mounts end with it."""
+    if os.environ.get("FALKON_BENCH_ISOLATED") == "1":
+        return
+    words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if os.geteuid() != 0:
+        words += ["--map-root-user"]
+    else:
+        os.nice(NICE)
+    os.environ["FALKON_BENCH_ISOLATED"] = "1"
+    os.execvp(words[0], [*words, sys.executable, *sys.argv])
+
+
+class Place:
+    """A store, and a folder beside it that is as fast as memory."""
+
+    def __init__(self, write_bytes_per_s=UNLIMITED, create_s=0):
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="falkon-collected-", dir="/dev/shm"))
+        self.store, self.files, self.near = (self.directory / name for name in ("store", "files", "near"))
+        for folder in (self.store, self.files, self.near):
+            folder.mkdir()
+        self.disk = disk.limited(self.store, self.files, UNLIMITED, write_bytes_per_s, create_s)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.disk.kill()
+        self.disk.wait()
+        subprocess.run(["umount", "--lazy", self.store], check=False)
+        shutil.rmtree(self.directory)
+
+    def falkon(self, options, tasks, function, target=None, slots=None):
+        words = [FALKON, "run", "--quiet", "--range", "1-%d" % tasks]
+        words += ["--jobs", str(slots)] if slots else []
+        words += ["--output", "o=" + str(target)] if target else []
+        (self.near / "writer.py").write_text(FUNCTIONS % {"bytes": options.bytes, "large": LARGE_BYTES, "long": LONG_S})
+        self.do([*words, "--call", "writer.py:" + function, "--", "{}"])
+
+    def do(self, words):
+        # Parsl looks for its programs beside the interpreter.
+        path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+        subprocess.run(words, cwd=self.near, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                       env={**os.environ, "PATH": path})
+
+    def stored(self):
+        return sum(len(files) for _, _, files in os.walk(self.files))
+
+
+def afterwards(*words):
+    def pack(place, options):
+        place.falkon(options, options.tasks, "output", place.near / "out/{}")
+        place.do([word.format(store=place.store, near=place.near) for word in words])
+    return pack
+
+
+def parsl(place, options):
+    program = place.near / "parsl_zip.py"
+    program.write_text(PARSL)
+    place.do([sys.executable, program, place.store, str(options.parsl_tasks), str(options.bytes), place.near])
+
+
+def kinds(options):
+    """What is measured: a name, outputs, and what does it; and what is missing."""
+    has = importlib.util.find_spec
+    rows = [
+        ("no outputs", options.tasks, True, lambda place, options: place.falkon(options, options.tasks, "nothing")),
+        ("files", options.tasks, True,
+         lambda place, options: place.falkon(options, options.tasks, "output", place.store / "out/{}")),
+        ("members", options.tasks, True,
+         lambda place, options: place.falkon(options, options.tasks, "output", place.store / "out.zip!{}")),
+        ("files, zip -0", options.tasks, shutil.which("zip"), afterwards("zip", "-0qr", "{store}/out.zip", "out")),
+        ("files, tar", options.tasks, shutil.which("tar"), afterwards("tar", "cf", "{store}/out.tar", "out")),
+        ("files, mksquashfs", options.tasks, shutil.which("mksquashfs"),
+         afterwards("mksquashfs", "out", "{store}/out.sqfs", "-noI", "-noD", "-noF", "-quiet", "-no-progress")),
+        ("files, h5py", options.tasks, has("h5py"),
+         afterwards(sys.executable, "-c", H5, "{store}/out.h5", "{near}/out")),
+        ("Parsl, zip:", options.parsl_tasks, has("parsl") and has("parsl.data_provider.zip"), parsl),
+    ]
+    missing = [name for name, _, there, _ in rows if not there]
+    return [(name, count, do) for name, count, there, do in rows if there], missing
+
+
+def measure(do, options, **store):
+    """Seconds from start to end, and files on the store in the end."""
+    with Place(**store) as place:
+        begun = time.perf_counter()
+        do(place, options)
+        return time.perf_counter() - begun, place.stored()
+
+
+def row(name, count, runs):
+    seconds = [seconds for seconds, _ in runs]
+    median = statistics.median(seconds)
+    return {"name": name, "outputs": count, "seconds": median, "min": min(seconds), "max": max(seconds),
+            "per_second": count / median, "files": max(files for _, files in runs)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--tasks", type=int, default=20000)
-    parser.add_argument("--bytes", type=int, default=10000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--directory")
+    parser.add_argument("--tasks", type=int)
+    parser.add_argument("--bytes", type=int, default=10_000)
+    parser.add_argument("--parsl-tasks", type=int)
+    parser.add_argument("--large", type=int, default=1000)
+    parser.add_argument("--long", type=int, default=600)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the outputs")
+    parser.add_argument("--only", help="rows whose names have this text")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    kinds = [kind for kind in KINDS if "zip" not in kind or shutil.which("zip")]
-    runs = {kind: [] for kind in kinds}
-    files = {}
+    options.tasks = options.tasks or (10_000 if options.quick else 100_000)
+    options.parsl_tasks = options.parsl_tasks or (200 if options.quick else 1000)
+    isolate()
+    load = os.getloadavg()[0]
+    creating, missing = kinds(options)
+    free = [
+        ("1 MB members at 100 MB/s", options.large, {"write_bytes_per_s": LARGE_RATE},
+         lambda place, options: place.falkon(options, options.large, "large", place.store / "out.zip!{}")),
+        ("0.4 s, no outputs", options.long, {},
+         lambda place, options: place.falkon(options, options.long, "long", slots=SLOTS)),
+        ("0.4 s, members", options.long, {},
+         lambda place, options: place.falkon(options, options.long, "long_output", place.store / "out.zip!{}",
+                                             slots=SLOTS)),
+    ]
+    plan = [(name, count, {"create_s": CREATE_S}, do) for name, count, do in creating] + free
+    plan = [one for one in plan if not options.only or options.only in one[0]]
+    runs = {name: [] for name, *_ in plan}
     for _ in range(options.rounds):
-        for kind in kinds:
-            with tempfile.TemporaryDirectory(prefix="falkon-collected-", dir=options.directory) as directory:
-                pathlib.Path(directory, "writer.py").write_text(FUNCTION % {"bytes": options.bytes})
-                seconds, files[kind] = measure(kind, directory, options.tasks)
-                runs[kind].append(seconds)
-    least = statistics.median(runs["no outputs"])
-    rows = [{"outputs": kind, "seconds": statistics.median(all), "min": min(all), "max": max(all),
-             "cost": statistics.median(all) / least, "files": files[kind]} for kind, all in runs.items()]
+        for name, _, store, do in plan:
+            runs[name].append(measure(do, options, **store))
+            print("%s: %.2f s" % (name, runs[name][-1][0]), file=sys.stderr)
+    rows = [row(name, count, runs[name]) for name, count, _, _ in plan]
+    by_name = {one["name"]: one for one in rows}
+    ratios = {}
+    if {"files", "members"} <= by_name.keys():
+        ratios["members_over_files"] = by_name["files"]["seconds"] / by_name["members"]["seconds"]
+    if "1 MB members at 100 MB/s" in by_name:
+        bytes_per_s = options.large * LARGE_BYTES / by_name["1 MB members at 100 MB/s"]["seconds"]
+        ratios["of_sequential_rate"] = bytes_per_s / LARGE_RATE
+    if {"0.4 s, no outputs", "0.4 s, members"} <= by_name.keys():
+        ratios["of_no_outputs"] = by_name["0.4 s, no outputs"]["seconds"] / by_name["0.4 s, members"]["seconds"]
     if options.json:
-        print(json.dumps({"tasks": options.tasks, "bytes": options.bytes, "load": os.getloadavg()[0],
-                          "rows": rows}))
+        print(json.dumps({"bytes": options.bytes, "load": load, "missing": missing, "rows": rows, "ratios": ratios}))
         return
-    print("%d tasks with %d bytes each, median of %d rounds" % (options.tasks, options.bytes, options.rounds))
-    print("%-14s %8s %16s %22s %8s" % ("outputs", "seconds", "lowest, highest", "relative to none", "files"))
-    for row in rows:
-        spread = "%.2f to %.2f" % (row["min"], row["max"])
-        print("%(outputs)-14s %(seconds)8.2f" % row, "%16s %22.2f %8d" % (spread, row["cost"], row["files"]))
+    print("%-26s %8s %8s %18s %10s %7s" % ("", "outputs", "seconds", "lowest, highest", "outputs/s", "files"))
+    for one in rows:
+        spread = "%.2f to %.2f" % (one["min"], one["max"])
+        print("%(name)-26s %(outputs)8d %(seconds)8.2f" % one, "%18s %10.0f %7d" % (spread, one["per_second"], one["files"]))
+    for name, ratio in ratios.items():
+        print("%s: %.2f" % (name.replace("_", " "), ratio))
+    if missing:
+        print("not there: " + ", ".join(missing))
 
 
 main()

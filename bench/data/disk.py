@@ -4,14 +4,15 @@ so many bytes per second, with nothing of it in the page cache.
 It is a file system of its own (FUSE, spoken to the kernel without a library) over
 a folder, usually one in memory. Reads and writes take turns, each for as long as
 its bytes take, so that all who use the disk share its time; names, sizes and dates
-take none. Needs /dev/fuse.
+take none, but that creating a file or a directory takes as long as one says, one after
+another, as where a server keeps the names. Needs /dev/fuse.
 
-    disk.py MOUNTPOINT FOLDER READ_BYTES_PER_S WRITE_BYTES_PER_S
+    disk.py MOUNTPOINT FOLDER READ_BYTES_PER_S WRITE_BYTES_PER_S [CREATE_S]
 """
 
-import collections
 import ctypes
 import errno
+import heapq
 import os
 import pathlib
 import select
@@ -40,13 +41,15 @@ ATTRIBUTES = struct.Struct("<6Q10I")
 (MKDIR, UNLINK, RMDIR, RENAME, LINK, OPEN, READ, WRITE, STATFS, RELEASE) = (9, 10, 11, 12, 13, 14, 15, 16, 17, 18)
 (FSYNC, FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, FSYNCDIR) = (20, 25, 26, 27, 28, 29, 30)
 (CREATE, INTERRUPT, DESTROY, BATCH_FORGET, RENAME2) = (35, 36, 38, 42, 45)
+CREATING = (CREATE, MKDIR, SYMLINK, LINK)
 (SET_MODE, SET_SIZE, SET_ATIME, SET_MTIME, SET_ATIME_NOW, SET_MTIME_NOW) = (1, 8, 16, 32, 128, 256)
 
 
-def limited(mountpoint, folder, read_bytes_per_s, write_bytes_per_s):
+def limited(mountpoint, folder, read_bytes_per_s, write_bytes_per_s, create_s=0):
     """Mounts a disk, which a process of its own serves until that is killed;
     that process."""
-    words = [sys.executable, __file__, str(mountpoint), str(folder), str(read_bytes_per_s), str(write_bytes_per_s)]
+    words = [sys.executable, __file__, str(mountpoint), str(folder), str(read_bytes_per_s), str(write_bytes_per_s),
+             str(create_s)]
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
     deadline = time.monotonic() + 20
     while not os.path.ismount(mountpoint):
@@ -59,14 +62,21 @@ def limited(mountpoint, folder, read_bytes_per_s, write_bytes_per_s):
 class Clock:
     """When the disk has done what it was asked for."""
 
-    def __init__(self, read_bytes_per_s, write_bytes_per_s):
+    def __init__(self, read_bytes_per_s, write_bytes_per_s, create_s):
         self.rates = {READ: read_bytes_per_s, WRITE: write_bytes_per_s}
-        self.free_at = 0.0
-        self.waiting = collections.deque()
+        self.create_s = create_s
+        # When bytes can be moved, and names made.
+        self.free_at = [0.0, 0.0]
+        self.waiting = []
+        self.added = 0
 
     def add(self, kind, count, answer):
-        self.free_at = max(self.free_at, time.monotonic() - AHEAD_S) + count / self.rates[kind]
-        self.waiting.append((self.free_at, answer))
+        of_names = kind not in self.rates
+        seconds = self.create_s if of_names else count / self.rates[kind]
+        ahead = 0 if of_names else AHEAD_S
+        self.free_at[of_names] = max(self.free_at[of_names], time.monotonic() - ahead) + seconds
+        self.added += 1
+        heapq.heappush(self.waiting, (self.free_at[of_names], self.added, answer))
 
     def wait_s(self):
         return max(self.waiting[0][0] - time.monotonic(), 0) if self.waiting else None
@@ -74,7 +84,7 @@ class Clock:
     def due(self):
         now = time.monotonic()
         while self.waiting and self.waiting[0][0] <= now:
-            yield self.waiting.popleft()[1]
+            yield heapq.heappop(self.waiting)[2]
 
 
 class Disk:
@@ -128,6 +138,8 @@ class Disk:
             if kind in (READ, WRITE):
                 count = len(answer) if kind == READ else struct.unpack_from("<I", answer)[0]
                 self.clock.add(kind, count, (unique, 0, answer))
+            elif kind in CREATING and self.clock.create_s > 0:
+                self.clock.add(kind, 1, (unique, 0, answer))
             else:
                 self.say(unique, 0, answer)
 
@@ -303,7 +315,8 @@ def prefer():
 
 def main():
     prefer()
-    mountpoint, folder, read_bytes_per_s, write_bytes_per_s = sys.argv[1:]
+    mountpoint, folder, read_bytes_per_s, write_bytes_per_s, *create_s = sys.argv[1:]
+    create_s = float(create_s[0]) if create_s else 0
     device = os.open("/dev/fuse", os.O_RDWR)
     libc = ctypes.CDLL(None, use_errno=True)
     options = f"fd={device},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()},max_read={PIECE_BYTES}"
@@ -311,7 +324,7 @@ def main():
     if libc.mount(*words, ctypes.c_ulong(0), options.encode()) != 0:
         number = ctypes.get_errno()
         sys.exit(f"cannot mount a file system at {mountpoint}: {os.strerror(number)}")
-    Disk(device, pathlib.Path(folder), Clock(float(read_bytes_per_s), float(write_bytes_per_s))).serve()
+    Disk(device, pathlib.Path(folder), Clock(float(read_bytes_per_s), float(write_bytes_per_s), create_s)).serve()
 
 
 if __name__ == "__main__":
