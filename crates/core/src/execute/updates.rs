@@ -223,6 +223,11 @@ impl Updates {
     /// reports follow later; all of them, if the dispatcher is to hear of
     /// something else first.
     pub(super) fn connected(&mut self, all_later: bool) -> (Vec<Report>, Vec<Held>) {
+        // A session begins with all that is held. What was given back since the one
+        // before it ended is not among that, and must not be given back again: it may
+        // have been sent here anew.
+        self.returned.clear();
+        self.recalled = false;
         let reports = if all_later { Vec::new() } else { self.take_pending(false) };
         if !reports.is_empty() {
             self.sent_reports += reports.len();

@@ -97,6 +97,29 @@ fn a_task_taken_back_as_the_one_before_it_ends_is_started_again() {
     assert_eq!(reported(&actions(&mut executor)), [(1, Outcome::Exit(0))]);
 }
 
+#[test]
+fn what_was_taken_back_between_two_sessions_is_given_back_once() {
+    let mut executor = executor(2);
+    assert_eq!(started(&actions(&mut executor)), [0, 1]);
+    executor.handle(Time(3), Event::Order(Order { recall: 1, ..Order::default() }));
+    assert!(actions(&mut executor).contains(&Action::TakeBack(key(1))));
+    executor.handle(Time(4), Event::Disconnected);
+    executor.handle(Time(5), Event::TakenBack(key(1)));
+    executor.handle(Time(6), Event::Connected);
+    let all = actions(&mut executor);
+    // The dispatcher may send a task here again that is not held.
+    let held = all.iter().find_map(|action| match action {
+        Action::Join(join) => Some(join.held.iter().map(|held| held.first.0).collect::<Vec<_>>()),
+        _ => None,
+    });
+    assert_eq!(held, Some(vec![0]));
+    let given_back = |action: &Action| match action {
+        Action::Update(update) => update.returned.len(),
+        _ => 0,
+    };
+    assert_eq!(all.iter().map(given_back).sum::<usize>(), 0);
+}
+
 /// Tasks that updates report, and how they ended.
 fn reported(actions: &[Action]) -> Vec<(u64, Outcome)> {
     let updates = actions.iter().filter_map(|action| match action {

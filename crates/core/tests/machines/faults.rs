@@ -70,6 +70,13 @@ proptest! {
     }
 }
 
+#[test]
+fn schedules_that_failed_once() {
+    // What was taken back between two sessions was given back twice.
+    let faults = faults(true, true, true, false);
+    play(world(15412752991372726518, ALL, faults), faults.until);
+}
+
 /// Processes are killed so often that many tasks are lost more often than they
 /// may be, and others nearly so.
 #[test]
