@@ -103,13 +103,12 @@ pub(crate) async fn follow(
     let (mut ends_joining, mut cancels) = (false, false);
     let mut reconnect = Reconnect::new(quiet);
     let mut interrupts = Interrupts::new();
-    let mut is_again = false;
     loop {
         let session = async {
             let (client, mut deliveries) = reconnect.connect(access, Some(instance)).await?;
-            if std::mem::replace(&mut is_again, true)
-                && let Submitted::Plan(plan) = submitted
-            {
+            // Also over the first connection: the dispatcher may have been started again
+            // since it accepted the tasks.
+            if let Submitted::Plan(plan) = submitted {
                 mend(&client, instance, receiver, plan, quiet).await?;
             }
             if ends_joining {
