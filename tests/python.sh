@@ -82,7 +82,7 @@ else
     echo "skipped: CPython's tests of concurrent.futures (libpython$version-testsuite is not installed)"
 fi
 
-# The same of the other Pythons that are here.
+# The same of the newest other Python that is here; of all with FALKON_LARGE.
 interpreter_of() {
     local candidate
     for candidate in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/python; do
@@ -92,8 +92,13 @@ interpreter_of() {
         fi
     done
 }
-for other in 3.10 3.11 3.12 3.13 3.14; do
+has_run=
+for other in 3.14 3.13 3.12 3.11 3.10; do
     [[ $other == "$version" ]] && continue
+    if [[ -n $has_run && -z ${FALKON_LARGE:-} ]]; then
+        echo "skipped: CPython's tests of concurrent.futures with Python $other (FALKON_LARGE is not set)"
+        continue
+    fi
     python=$(interpreter_of "$other")
     if [[ -z $python ]]; then
         echo "skipped: CPython's tests of concurrent.futures with Python $other (it is not here, or without its tests)"
@@ -108,4 +113,5 @@ for other in 3.10 3.11 3.12 3.13 3.14; do
     fi
     echo "CPython's tests of concurrent.futures with Python $other"
     timeout 600 "$home-$other/bin/python" -W ignore python/tests/standard_executor.py
+    has_run=1
 done
