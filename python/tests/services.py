@@ -9,6 +9,8 @@ import tempfile
 import time
 import unittest
 
+import falkon
+
 
 def wait_until(condition):
     deadline = time.monotonic() + 60
@@ -116,3 +118,14 @@ class Dispatcher:
         options = ["--worker", worker, "--slots", str(slots), *options]
         variables = dict(os.environ, **environment)
         return self._start("executor", "--access", self.access, *options, env=variables)
+
+
+class AtDispatcher(unittest.TestCase):
+    """Tests of an executor of a dispatcher of their own, without executors at first."""
+
+    def setUp(self):
+        self.dispatcher = Dispatcher()
+        self.dispatcher.__enter__()
+        self.addCleanup(self.dispatcher.__exit__)
+        self.executor = falkon.Executor(self.dispatcher.access)
+        self.addCleanup(self.executor.shutdown, cancel_futures=True)

@@ -3,14 +3,13 @@
 import os
 import random
 import tempfile
-import time
 import unittest
 
 import falkon
 from falkon._everywhere import First
 from falkon._kinds import Kind
 from falkon._submissions import Submissions
-from services import Dispatcher, wait_until
+from services import AtDispatcher, wait_until
 
 MIB = 1 << 20
 
@@ -19,20 +18,21 @@ def place():
     return os.environ["PLACE"]
 
 
-def appears(path):
-    while not os.path.exists(path):
-        time.sleep(0.01)
+def passes(gate):
+    """Waits for a byte of a FIFO."""
+    with open(gate, "rb", 0) as file:
+        file.read(1)
     return place()
 
 
-class Everywhere(unittest.TestCase):
-    def setUp(self):
-        self.dispatcher = Dispatcher()
-        self.dispatcher.__enter__()
-        self.addCleanup(self.dispatcher.__exit__)
-        self.executor = falkon.Executor(self.dispatcher.access)
-        self.addCleanup(self.executor.shutdown, cancel_futures=True)
+def gate_in(folder):
+    """A FIFO, and a descriptor that it is written through."""
+    path = os.path.join(folder, "gate")
+    os.mkfifo(path)
+    return path, os.open(path, os.O_RDWR)
 
+
+class Everywhere(AtDispatcher):
     def start(self, *names):
         here = os.path.dirname(os.path.abspath(__file__))
         path = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
@@ -93,12 +93,13 @@ class Everywhere(unittest.TestCase):
     def test_an_executor_that_goes_costs_its_own_call(self):
         processes = self.start("a", "b")
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "now")
-            calls = self.executor.everywhere(appears, path)
+            gate, opener = gate_in(folder)
+            self.addCleanup(os.close, opener)
+            calls = self.executor.everywhere(passes, gate)
             processes[0].kill()
             processes[0].wait()
-            with open(path, "w"):
-                pass
+            # A call of a killed executor may take one.
+            os.write(opener, b"123")
             ended = [call.exception(60) or call.result() for call in calls]
         self.assertIn("b", ended)
         (lost,) = [one for one in ended if one != "b"]
@@ -107,12 +108,13 @@ class Everywhere(unittest.TestCase):
     def test_a_dispatcher_that_is_started_again(self):
         self.start("a", "b")
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "now")
-            calls = self.executor.everywhere(appears, path)
+            gate, opener = gate_in(folder)
+            self.addCleanup(os.close, opener)
+            calls = self.executor.everywhere(passes, gate)
             self.dispatcher.kill()
             self.dispatcher.start_again()
-            with open(path, "w"):
-                pass
+            # A call of a killed executor may take one.
+            os.write(opener, b"123")
             self.assertEqual(sorted(call.result(60) for call in calls), ["a", "b"])
 
     def test_here_there_is_one_executor(self):

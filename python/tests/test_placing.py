@@ -8,7 +8,7 @@ from unittest import mock
 
 import falkon
 from falkon import _program
-from services import Dispatcher, wait_until
+from services import AtDispatcher, wait_until
 
 MIB = 1 << 20
 
@@ -21,13 +21,9 @@ def total(*values):
     return sum(len(value) if isinstance(value, (bytes, list)) else value for value in values)
 
 
-class BeforeTheFirstExecutor(unittest.TestCase):
+class BeforeTheFirstExecutor(AtDispatcher):
     def setUp(self):
-        self.dispatcher = Dispatcher()
-        self.dispatcher.__enter__()
-        self.addCleanup(self.dispatcher.__exit__)
-        self.executor = falkon.Executor(self.dispatcher.access)
-        self.addCleanup(self.executor.shutdown, cancel_futures=True)
+        super().setUp()
         self.submit = self.executor.submit
 
     def start(self, *options):

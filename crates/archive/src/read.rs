@@ -32,7 +32,7 @@ pub enum ReadError {
     NoFile {
         /// The name.
         path: PathBuf,
-        /// What it is.
+        /// The kind of file that the path leads to.
         what: &'static str,
     },
     /// No archive, or a damaged one.

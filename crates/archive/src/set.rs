@@ -166,7 +166,7 @@ impl Archive {
     }
 }
 
-/// Which of several members with the same name was written last. Names are known
+/// Finds which of several members with the same name was written last. Names are known
 /// by hashes that nobody can foresee. One takes 8 bytes at first, and those that
 /// seem to be there twice take 48 more: then 128 bits of their hashes tell.
 #[derive(Debug)]
@@ -237,7 +237,7 @@ impl Newest {
     }
 }
 
-/// Those that are there more than once, in order.
+/// The hashes that occur more than once, in order.
 fn shared(mut hashes: Vec<u64>) -> Vec<u64> {
     hashes.sort_unstable();
     let mut last = None;

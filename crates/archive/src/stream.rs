@@ -7,7 +7,7 @@ use falkon_core::archive::Member;
 use flate2::{Decompress, FlushDecompress, Status};
 use std::sync::Arc;
 
-/// What is between a member's first byte and its last.
+/// A reader of a member's data, part by part.
 #[derive(Debug)]
 pub(crate) struct Stream {
     file: Arc<dyn Bytes>,

@@ -23,7 +23,7 @@ pub struct Attributes {
 pub struct Entry<'a> {
     /// Its name: neither empty nor with a slash or a zero byte.
     pub name: &'a [u8],
-    /// What it is.
+    /// The attributes of the file or directory.
     pub attributes: Attributes,
 }
 

@@ -187,7 +187,7 @@ async fn destroy(created: &Created) {
     }
 }
 
-/// Which executors have the objects.
+/// The executors that have the objects, as their results arrive.
 #[derive(Default)]
 struct Arrivals {
     json: Option<Json<Stdout>>,

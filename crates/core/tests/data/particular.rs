@@ -98,7 +98,7 @@ impl Node {
         &self.stage
     }
 
-    /// What is told of the cache.
+    /// The changes of the cache that the stage reports.
     pub(crate) fn changes(&mut self) -> Changes {
         self.stage.changes().unwrap_or_default()
     }

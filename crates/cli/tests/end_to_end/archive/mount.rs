@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// What it says when files can be read.
+/// The words of the line that `falkon archive mount` prints once files can be read.
 const READY: &str = "files are shown at";
 /// The exit status of what this machine cannot do.
 const FAILURE: i32 = 3;
