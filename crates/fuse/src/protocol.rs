@@ -51,7 +51,6 @@ mod flag {
     pub(super) const NO_OPEN: u32 = 1 << 17;
     pub(super) const PARALLEL_DIROPS: u32 = 1 << 18;
     pub(super) const MAX_PAGES: u32 = 1 << 22;
-    pub(super) const NO_OPENDIR: u32 = 1 << 24;
     pub(super) const WANTED: u32 =
         ASYNC_READ | DO_READDIRPLUS | READDIRPLUS_AUTO | PARALLEL_DIROPS | MAX_PAGES;
 }
@@ -185,8 +184,9 @@ impl Session {
             },
             // A kernel that hears of no such request sends no other, and keeps what it has.
             asked::OPEN if self.flags & flag::NO_OPEN != 0 => refuse(unique, ENOSYS, out),
-            asked::OPENDIR if self.flags & flag::NO_OPENDIR != 0 => refuse(unique, ENOSYS, out),
             asked::OPEN => answer(unique, out, |out| put32(out, &[0, 0, KEEP_CACHE, 0])),
+            // Directories are opened by request: `fusermount3` finds out by opening the
+            // first one that this process is gone, and then unmounts.
             asked::OPENDIR => {
                 answer(unique, out, |out| put32(out, &[0, 0, KEEP_CACHE | CACHE_DIR, 0]))
             }

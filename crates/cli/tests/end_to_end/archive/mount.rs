@@ -150,6 +150,8 @@ fn nothing_stays_mounted_when_it_is_killed() {
     create(&site, &[]);
     let running = mounted(&site, &["s.zip"]);
     assert!(is_mounted(&site.path("m")));
+    // The kernel keeps what it was told, and could answer for a process that is gone.
+    assert_ne!(below(&site.path("m")).len(), 0);
     running.kill();
     poll("an end of the mount", || !is_mounted(&site.path("m")));
     assert_eq!(below(&site.path("m")).len(), 0);
