@@ -1,19 +1,16 @@
 """Software that calls find: an archive with an interpreter, unpacked once on each executor."""
 
 import os
-from typing import TYPE_CHECKING, Any, List, Sequence, Tuple, Union
+from typing import Any, List, Sequence, Tuple, Union
 
-from ._files import File, file_of
+from ._files import file_of
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-Place: "TypeAlias" = Union[str, "os.PathLike[str]", File]
+Place = Union[str, "os.PathLike[str]"]
 
 INTERPRETER = "bin/python"
 """Where the interpreter is in an archive, as conda-pack and venv-pack make them."""
-VARIABLE = ("FALKON_WORKER_INTERPRETER", INTERPRETER)
-"""Tells an executor which interpreter makes a call (docs/workers.md)."""
+INTERPRETER_VARIABLE = "FALKON_WORKER_INTERPRETER"
+"""The variable that names it to an executor (docs/workers.md)."""
 
 
 class Environment:
@@ -31,7 +28,7 @@ class Environment:
     @property
     def variable(self) -> Tuple[str, str]:
         """The variable that names the interpreter."""
-        return VARIABLE
+        return INTERPRETER_VARIABLE, INTERPRETER
 
     def task_class(self, of_class: List[Any]) -> List[Any]:
         """A task's class, as the protocol has it, with one archive to unpack."""

@@ -14,7 +14,7 @@ class First(Future[T], Generic[T]):
     executors. The dispatcher knows how many, so the others are there once it has
     accepted them."""
 
-    __slots__ = ("others", "is_placed", "_kept")
+    __slots__ = ("others", "is_placed")
 
     def __init__(self) -> None:
         super().__init__()
