@@ -112,6 +112,11 @@ impl EventQueue {
         self.heap.push(Planned { at: at.max(self.now), number, event });
     }
 
+    /// When the next event happens.
+    pub(crate) fn next_at(&self) -> Option<Nanos> {
+        self.heap.peek().map(|planned| planned.at)
+    }
+
     /// The next event, at whose time the clock stands then.
     pub(crate) fn next(&mut self) -> Option<Event> {
         let planned = self.heap.pop()?;

@@ -243,7 +243,10 @@ impl<'a> World<'a> {
             if let Err(Broken(what)) = self.happen(event) {
                 return Err(SimError::Broken { at: now, seed: self.seed, what });
             }
-            self.share_out_transfers();
+            // What happens at one time shares once.
+            if self.events.next_at() != Some(now) {
+                self.share_out_transfers();
+            }
         }
         let at = self.events.now;
         for (client, ledger) in self.ledgers.iter().enumerate() {
