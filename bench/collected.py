@@ -4,11 +4,12 @@
 
 Python functions write so many random bytes each (--tasks, --bytes), through `falkon run` on
 this machine, onto a store whose creates take 5 ms, one after another, and nothing else does
-(bench/data/disk.py, over a folder in memory): nothing, a file for each (`--output o=out/N`),
-and a member for each (`--output o=out.zip!N`). Other tools pack the files of such a run
-afterwards: the tasks write them to a folder in memory, and `zip -0`, `tar`, `mksquashfs` or
-h5py writes one file to the store. Parsl writes --parsl-tasks members with `zip:` staging. What
-is not there is left out and named.
+(bench/data/disk.py, over a folder in memory): nothing, a member for each (`--output
+o=out.zip!N`), and a file for each (`--output o=out/N`; --files tasks, because it takes long).
+Other tools pack the files of as many tasks afterwards: the tasks write them to a folder in
+memory, and `zip -0`, `tar`, `mksquashfs` or h5py writes one file to the store. Parsl writes
+--parsl-tasks members with `zip:` staging. What is neither there nor can be installed
+(bench/peers/packages.py says where) is left out and named.
 
 Then, with creates that cost nothing: outputs of 1 MB (--large) onto a store that writes
 100 MB/s, relative to that rate; and tasks of 0.4 s (--long) that write between 1 KB and
@@ -20,7 +21,6 @@ root or user namespaces.
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import pathlib
@@ -32,8 +32,10 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE / "data"))
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(HERE / "data"), str(HERE / "peers")]
 import disk
+import packages
 
 FALKON = os.environ.get("FALKON_BINARY", "falkon")
 UNLIMITED = 1e12
@@ -42,8 +44,6 @@ LARGE_BYTES = 1_000_000
 LARGE_RATE = 100e6
 LONG_S = 0.4
 SLOTS = 8
-# So that what is measured has the processor when it wants it.
-NICE = -15
 FUNCTIONS = """import os, time
 
 def nothing(*_):
@@ -102,12 +102,11 @@ with h5py.File(sys.argv[1], "w") as file:
 def isolate():
     """Runs this program again in namespaces of its own: mounts end with it."""
     if os.environ.get("FALKON_BENCH_ISOLATED") == "1":
+        disk.prefer_session()
         return
     words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if os.geteuid() != 0:
         words += ["--map-root-user"]
-    else:
-        os.nice(NICE)
     os.environ["FALKON_BENCH_ISOLATED"] = "1"
     os.execvp(words[0], [*words, sys.executable, *sys.argv])
 
@@ -139,8 +138,8 @@ class Place:
         self.do([*words, "--call", "writer.py:" + function, "--", "{}"])
 
     def do(self, words):
-        # Parsl looks for its programs beside the interpreter.
-        path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+        # Parsl looks for its programs in the search path.
+        path = os.pathsep.join([os.path.dirname(words[0]), os.environ["PATH"]])
         subprocess.run(words, cwd=self.near, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                        env={**os.environ, "PATH": path})
 
@@ -150,36 +149,56 @@ class Place:
 
 def afterwards(*words):
     def pack(place, options):
-        place.falkon(options, options.tasks, "output", place.near / "out/{}")
+        place.falkon(options, options.files, "output", place.near / "out/{}")
         place.do([word.format(store=place.store, near=place.near) for word in words])
     return pack
+
+
+def h5py(place, options):
+    place.falkon(options, options.files, "output", place.near / "out/{}")
+    place.do([packages.python("h5py", "numpy"), "-c", H5, place.store / "out.h5", place.near / "out"])
 
 
 def parsl(place, options):
     program = place.near / "parsl_zip.py"
     program.write_text(PARSL)
-    place.do([sys.executable, program, place.store, str(options.parsl_tasks), str(options.bytes), place.near])
+    place.do([packages.python("parsl"), program, place.store, str(options.parsl_tasks), str(options.bytes), place.near])
 
 
 def kinds(options):
-    """What is measured: a name, outputs, and what does it; and what is missing."""
-    has = importlib.util.find_spec
-    rows = [
-        ("no outputs", options.tasks, True, lambda place, options: place.falkon(options, options.tasks, "nothing")),
-        ("files", options.tasks, True,
-         lambda place, options: place.falkon(options, options.tasks, "output", place.store / "out/{}")),
-        ("members", options.tasks, True,
-         lambda place, options: place.falkon(options, options.tasks, "output", place.store / "out.zip!{}")),
-        ("files, zip -0", options.tasks, shutil.which("zip"), afterwards("zip", "-0qr", "{store}/out.zip", "out")),
-        ("files, tar", options.tasks, shutil.which("tar"), afterwards("tar", "cf", "{store}/out.tar", "out")),
-        ("files, mksquashfs", options.tasks, shutil.which("mksquashfs"),
-         afterwards("mksquashfs", "out", "{store}/out.sqfs", "-noI", "-noD", "-noF", "-quiet", "-no-progress")),
-        ("files, h5py", options.tasks, has("h5py"),
-         afterwards(sys.executable, "-c", H5, "{store}/out.h5", "{near}/out")),
-        ("Parsl, zip:", options.parsl_tasks, has("parsl") and has("parsl.data_provider.zip"), parsl),
+    """What is measured: a name, outputs, what does it, and what looks whether it is there."""
+    def falkon(name, count, function, target=None):
+        def run(place, options):
+            place.falkon(options, count, function, target and place.store / target)
+        return name, count, run, None
+
+    return [
+        falkon("no outputs", options.tasks, "nothing"),
+        falkon("files", options.files, "output", "out/{}"),
+        falkon("members", options.tasks, "output", "out.zip!{}"),
+        ("files, zip -0", options.files, afterwards("zip", "-0qr", "{store}/out.zip", "out"),
+         lambda: packages.program("zip", "zip")),
+        ("files, tar", options.files, afterwards("tar", "cf", "{store}/out.tar", "out"),
+         lambda: packages.program("tar", "tar")),
+        ("files, mksquashfs", options.files,
+         afterwards("mksquashfs", "out", "{store}/out.sqfs", "-noI", "-noD", "-noF", "-quiet", "-no-progress"),
+         lambda: packages.program("mksquashfs", "squashfs-tools")),
+        ("files, h5py", options.files, h5py, lambda: packages.python("h5py", "numpy")),
+        ("Parsl, zip:", options.parsl_tasks, parsl, lambda: packages.python("parsl")),
     ]
-    missing = [name for name, _, there, _ in rows if not there]
-    return [(name, count, do) for name, count, there, do in rows if there], missing
+
+
+def those_there(rows):
+    """Without what is missing, which is named."""
+    found = []
+    for name, count, do, look in rows:
+        try:
+            if look is not None:
+                look()
+            found.append((name, count, do))
+        except packages.LeftOut as why:
+            print("left out: %s" % why, file=sys.stderr)
+    return found
 
 
 def measure(do, options, **store):
@@ -192,28 +211,35 @@ def measure(do, options, **store):
 
 def row(name, count, runs):
     seconds = [seconds for seconds, _ in runs]
-    median = statistics.median(seconds)
-    return {"name": name, "outputs": count, "seconds": median, "min": min(seconds), "max": max(seconds),
-            "per_second": count / median, "files": max(files for _, files in runs)}
+    return {"name": name, "outputs": count, "seconds": seconds, "per_second": [count / one for one in seconds],
+            "files": max(files for _, files in runs)}
+
+
+def ratio(rows, name, other, key):
+    """The median of the rounds' ratios."""
+    return statistics.median(one / two for one, two in zip(rows[name][key], rows[other][key]))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--tasks", type=int)
+    parser.add_argument("--files", type=int)
     parser.add_argument("--bytes", type=int, default=10_000)
     parser.add_argument("--parsl-tasks", type=int)
     parser.add_argument("--large", type=int, default=1000)
     parser.add_argument("--long", type=int, default=600)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="a tenth of the outputs")
-    parser.add_argument("--only", help="rows whose names have this text")
+    parser.add_argument("--only", action="append", help="the name of a row; may be repeated")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     options.tasks = options.tasks or (10_000 if options.quick else 100_000)
-    options.parsl_tasks = options.parsl_tasks or (200 if options.quick else 1000)
+    options.files = options.files or (1200 if options.quick else 12_000)
+    options.parsl_tasks = options.parsl_tasks or (100 if options.quick else 500)
     isolate()
     load = os.getloadavg()[0]
-    creating, missing = kinds(options)
+    wanted = [one for one in kinds(options) if not options.only or one[0] in options.only]
+    creating = those_there(wanted)
     free = [
         ("1 MB members at 100 MB/s", options.large, {"write_bytes_per_s": LARGE_RATE},
          lambda place, options: place.falkon(options, options.large, "large", place.store / "out.zip!{}")),
@@ -224,7 +250,7 @@ def main():
                                              slots=SLOTS)),
     ]
     plan = [(name, count, {"create_s": CREATE_S}, do) for name, count, do in creating] + free
-    plan = [one for one in plan if not options.only or options.only in one[0]]
+    plan = [one for one in plan if not options.only or one[0] in options.only]
     runs = {name: [] for name, *_ in plan}
     for _ in range(options.rounds):
         for name, _, store, do in plan:
@@ -234,23 +260,23 @@ def main():
     by_name = {one["name"]: one for one in rows}
     ratios = {}
     if {"files", "members"} <= by_name.keys():
-        ratios["members_over_files"] = by_name["files"]["seconds"] / by_name["members"]["seconds"]
+        ratios["members_over_files"] = ratio(by_name, "members", "files", "per_second")
     if "1 MB members at 100 MB/s" in by_name:
-        bytes_per_s = options.large * LARGE_BYTES / by_name["1 MB members at 100 MB/s"]["seconds"]
-        ratios["of_sequential_rate"] = bytes_per_s / LARGE_RATE
+        per_second = statistics.median(by_name["1 MB members at 100 MB/s"]["per_second"])
+        ratios["of_sequential_rate"] = per_second * LARGE_BYTES / LARGE_RATE
     if {"0.4 s, no outputs", "0.4 s, members"} <= by_name.keys():
-        ratios["of_no_outputs"] = by_name["0.4 s, no outputs"]["seconds"] / by_name["0.4 s, members"]["seconds"]
+        ratios["of_no_outputs"] = ratio(by_name, "0.4 s, no outputs", "0.4 s, members", "seconds")
     if options.json:
-        print(json.dumps({"bytes": options.bytes, "load": load, "missing": missing, "rows": rows, "ratios": ratios}))
+        print(json.dumps({"name": "collected", "bytes": options.bytes, "load": load, "rows": rows, "ratios": ratios}))
         return
     print("%-26s %8s %8s %18s %10s %7s" % ("", "outputs", "seconds", "lowest, highest", "outputs/s", "files"))
     for one in rows:
-        spread = "%.2f to %.2f" % (one["min"], one["max"])
-        print("%(name)-26s %(outputs)8d %(seconds)8.2f" % one, "%18s %10.0f %7d" % (spread, one["per_second"], one["files"]))
-    for name, ratio in ratios.items():
-        print("%s: %.2f" % (name.replace("_", " "), ratio))
-    if missing:
-        print("not there: " + ", ".join(missing))
+        seconds = one["seconds"]
+        print("%-26s %8d %8.2f %18s %10.0f %7d" % (
+            one["name"], one["outputs"], statistics.median(seconds), "%.2f to %.2f" % (min(seconds), max(seconds)),
+            statistics.median(one["per_second"]), one["files"]))
+    for name, value in ratios.items():
+        print("%s: %.2f" % (name.replace("_", " "), value))
 
 
 main()

@@ -32,6 +32,7 @@ sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "data"), str(HERE / "taskvine")]
 import machine
+import packages
 import taskvine
 
 FILES = 50
@@ -108,10 +109,9 @@ def contenders(falkon, site, store):
         (f"Falkon, {policy}", lambda order, policy=policy: run(falkon, site, store, task_file(site, order, source), policy))
         for policy in ("max-compute-util", "queue-aware")
     ]
-    home = os.environ.get("PEERS_HOME") or pathlib.Path.home() / ".cache/falkon-peers"
     try:
-        root = taskvine.install(home)
-    except taskvine.LeftOut as why:
+        root = taskvine.install(packages.home())
+    except packages.LeftOut as why:
         print(f"left out: {why}")
         return found
     files = pathlib.Path(site, "files")

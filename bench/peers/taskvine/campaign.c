@@ -1,11 +1,12 @@
-/* A TaskVine manager for bench/peers/data.py: submits tasks that each read one
- * file, waits for all, and prints seconds and bytes as JSON.
+/* A TaskVine manager for bench/peers/data.py and bench/data/broadcast.py: submits
+ * tasks that each read one file, waits for all, and prints seconds and bytes as JSON.
  *
- *   campaign url|file|nopeers WORKERS PORT_FILE TASKS_FILE
+ *   campaign url|once|file|nopeers WORKERS PORT_FILE TASKS_FILE
  *
  * PORT_FILE is made when workers can connect. TASKS_FILE has a line per task:
- * the URL or the path of what it reads. "nopeers" is "file" without transfers
- * between workers. */
+ * the URL or the path of what it reads, and maybe, after a space, the feature of
+ * the worker that it is for. "nopeers" is "file" without transfers between
+ * workers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,11 +42,12 @@ static struct vine_file *declare(struct vine_manager *manager, const char *name,
 }
 
 int main(int argc, char **argv) {
-	if (argc != 5) die("campaign url|file|nopeers WORKERS PORT_FILE TASKS_FILE");
-	int is_url = !strcmp(argv[1], "url"), workers = atoi(argv[2]);
+	if (argc != 5) die("campaign url|once|file|nopeers WORKERS PORT_FILE TASKS_FILE");
+	int is_url = !strcmp(argv[1], "url") || !strcmp(argv[1], "once"), workers = atoi(argv[2]);
 	struct vine_manager *manager = vine_create(0);
 	if (!manager) die("vine_create");
 	if (!strcmp(argv[1], "nopeers")) vine_disable_peer_transfers(manager);
+	if (!strcmp(argv[1], "once")) vine_tune(manager, "file-source-max-transfers", 1);
 	FILE *port = fopen(argv[3], "w");
 	if (!port || fprintf(port, "%d\n", vine_port(manager)) < 0 || fclose(port)) die(argv[3]);
 	struct vine_stats stats;
@@ -61,9 +63,12 @@ int main(int argc, char **argv) {
 	double begun = now();
 	while (fgets(line, sizeof line, tasks)) {
 		line[strcspn(line, "\n")] = 0;
+		char *feature = strchr(line, ' ');
+		if (feature) *feature++ = 0;
 		struct vine_task *task = vine_task_create("/bin/true");
 		vine_task_add_input(task, declare(manager, line, is_url), "in", 0);
 		vine_task_set_cores(task, 1);
+		if (feature) vine_task_add_feature(task, feature);
 		vine_submit(manager, task);
 		submitted++;
 	}

@@ -1,4 +1,4 @@
-"""TaskVine (cctools of Debian 13) for bench/peers/data.py: a manager of our own
+"""TaskVine (cctools of Debian 13) for bench/peers/data.py and broadcasts.py: a manager of our own
 in C over its library, and its workers.
 
 They live in a directory with Debian 13 in it and run with that one's C library;
@@ -12,14 +12,12 @@ import shutil
 import subprocess
 import time
 
+from packages import LeftOut
+
 PACKAGES = "coop-computing-tools coop-computing-tools-dev gcc libc6-dev"
 LIBRARIES = "-ltaskvine -ldttools -l:libz.so.1 -l:libssl.so.3 -l:libcrypto.so.3 -lm"
 LOADER = "usr/lib64/ld-linux-x86-64.so.2"
 LIBRARY_FOLDER = "usr/lib/x86_64-linux-gnu"
-
-
-class LeftOut(Exception):
-    """Why it cannot be installed here."""
 
 
 def said(command, log):
