@@ -5,20 +5,24 @@
 //! They are written when the oldest has waited for long, when much waits, sooner
 //! if the disk is short, when the executor has had nothing to do for a moment, and
 //! when it leaves. A write that fails is repeated after growing pauses, a bounded
-//! number of times. A task is safe when all of its members are.
+//! number of times. A task is safe when all of its members are. What a cancelled
+//! task has staged is written at once, and is given up if that fails or takes long.
 //!
 //! Each event is followed by [`Collector::poll_action`] until that gives `None`.
 
+mod cancelled;
 mod check;
 mod set;
 
 use crate::limits::{
-    COLLECT_ARCHIVES_MAX, COLLECT_FAULTS_MAX, COLLECT_IDLE_DOUBLINGS_MAX, COLLECT_IDLE_MICROS,
-    COLLECT_MEMBERS_MAX, COLLECT_RETRY_MICROS_MAX, COLLECT_RETRY_MICROS_MIN, COLLECT_TASKS_MAX,
+    COLLECT_ARCHIVES_MAX, COLLECT_CANCEL_MICROS_MAX, COLLECT_FAULTS_MAX,
+    COLLECT_IDLE_DOUBLINGS_MAX, COLLECT_IDLE_MICROS, COLLECT_MEMBERS_MAX, COLLECT_RETRY_MICROS_MAX,
+    COLLECT_RETRY_MICROS_MIN, COLLECT_TASKS_MAX,
 };
 use crate::task::Time;
+use cancelled::Cancelled;
 use set::{Sets, Waiting};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// The part of the usual bytes that wait together on a disk that is short of room.
@@ -86,6 +90,8 @@ pub enum Event {
     Working(bool),
     /// What is staged is to be written at once.
     Flush,
+    /// These tasks are cancelled: nobody waits until their archives can be written.
+    Cancel(Vec<OwnerId>),
     /// The answer to [`Action::Write`].
     Written {
         /// To which.
@@ -129,6 +135,8 @@ pub enum Action {
         owner: OwnerId,
         /// What was not written, and why.
         error: String,
+        /// It was cancelled.
+        is_cancelled: bool,
     },
 }
 
@@ -152,6 +160,7 @@ pub struct Collector {
     now: Time,
     options: CollectOptions,
     owners: BTreeMap<OwnerId, Owner>,
+    cancelled: Cancelled,
     sets: Sets,
     writing: BTreeMap<WriteId, Writing>,
     writing_bytes: u64,
@@ -176,6 +185,7 @@ impl Collector {
             now: Time::default(),
             options,
             owners: BTreeMap::new(),
+            cancelled: Cancelled::default(),
             sets: Sets::default(),
             writing: BTreeMap::new(),
             writing_bytes: 0,
@@ -199,6 +209,7 @@ impl Collector {
                 self.idle_since.get_or_insert(self.now);
             }
             Event::Flush => self.sets.all_due(),
+            Event::Cancel(owners) => self.cancel(owners),
             Event::Written { write, result } => self.written(write, result),
         }
         self.advance();
@@ -215,7 +226,8 @@ impl Collector {
         let can_write = self.writing.len() < COLLECT_ARCHIVES_MAX;
         let write = self.sets.next().filter(|_| can_write).map(|at| (at, "an archive"));
         let idle = self.idle_at().map(|at| (at, "archives of an idle executor"));
-        write.into_iter().chain(idle).min()
+        let cancelled = self.cancelled.next().map(|at| (at, "the archives of a cancelled task"));
+        write.into_iter().chain(idle).chain(cancelled).min()
     }
 
     /// Does what is due at `now`.
@@ -252,6 +264,19 @@ impl Collector {
         }
     }
 
+    /// What these tasks have staged is written at once, whatever pause its archive
+    /// is in.
+    fn cancel(&mut self, owners: Vec<OwnerId>) {
+        let until = self.now.after(COLLECT_CANCEL_MICROS_MAX);
+        for owner in owners {
+            let Some(found) = self.owners.get(&owner) else { continue };
+            self.cancelled.add(owner, until);
+            for archive in found.open.values() {
+                self.sets.due_now(archive, self.options.delay_micros_max);
+            }
+        }
+    }
+
     /// When what waits is written because there is nothing else to do.
     fn idle_at(&self) -> Option<Time> {
         let since = self.idle_since.filter(|_| self.sets.has_undue())?;
@@ -261,6 +286,14 @@ impl Collector {
     /// Decides what is to be written by now, and begins as much as may be written
     /// at a time.
     fn advance(&mut self) {
+        while let Some(owner) = self.cancelled.due(self.now) {
+            let archives = self.owners.get(&owner).into_iter().flat_map(|found| &found.open);
+            let archive = archives.map(|(_, archive)| archive.clone()).next();
+            let archive = archive.unwrap_or_default();
+            let seconds = COLLECT_CANCEL_MICROS_MAX / 1_000_000;
+            let error = format!("{archive} was not written within {seconds} s of the cancellation");
+            self.fail(owner, None, error);
+        }
         if self.idle_at().is_some_and(|at| at <= self.now) {
             self.sets.all_due();
             self.idle_writes = self.idle_writes.saturating_add(1);
@@ -303,7 +336,7 @@ impl Collector {
                 let error = format!("{archive}!{} was not written: {error}", member.name);
                 self.put_back(&archive, members, None);
                 self.actions.push_back(Action::Discard(vec![item]));
-                self.fail(member.owner, item, error);
+                self.fail(member.owner, Some(item), error);
             }
             Err(WriteFailure::Refused(error)) => {
                 let error = format!("{archive} was not written: {error}");
@@ -317,7 +350,14 @@ impl Collector {
                 }
                 let pause = COLLECT_RETRY_MICROS_MIN << (tries - 1).min(32);
                 let at = self.now.after(pause.min(COLLECT_RETRY_MICROS_MAX));
+                let owners: BTreeSet<OwnerId> = members.values().map(|one| one.owner).collect();
                 self.put_back(&archive, members, Some((at, tries)));
+                let error = format!("{archive} was not written: {error}");
+                for owner in owners {
+                    if self.cancelled.contains(owner) {
+                        self.fail(owner, None, error.clone());
+                    }
+                }
             }
         }
     }
@@ -342,7 +382,7 @@ impl Collector {
         self.sets.succeeded(archive, self.options.delay_micros_max);
         self.actions.push_back(Action::Discard(members.keys().copied().collect()));
         for (item, member) in members {
-            self.fail(member.owner, item, error.to_owned());
+            self.fail(member.owner, Some(item), error.to_owned());
         }
     }
 
@@ -351,15 +391,18 @@ impl Collector {
         found.open.remove(&item);
         if found.open.is_empty() {
             self.owners.remove(&owner);
+            self.cancelled.remove(owner);
             self.actions.push_back(Action::Safe(owner));
         }
     }
 
-    /// A task fails: its other outputs are not written, unless they are being
-    /// written.
-    fn fail(&mut self, owner: OwnerId, failed: ItemId, error: String) {
+    /// A task fails: its outputs but the `failed` one, of which nothing is left, are
+    /// not written, unless they are being written.
+    fn fail(&mut self, owner: OwnerId, failed: Option<ItemId>, error: String) {
+        let is_cancelled = self.cancelled.contains(owner);
+        self.cancelled.remove(owner);
         let Some(Owner { open }) = self.owners.remove(&owner) else { return };
-        let others = open.into_iter().filter(|(item, _)| *item != failed);
+        let others = open.into_iter().filter(|(item, _)| Some(*item) != failed);
         let delay = self.options.delay_micros_max;
         let gone: Vec<ItemId> = others
             .filter(|(item, archive)| self.sets.remove(archive, *item, delay))
@@ -368,6 +411,6 @@ impl Collector {
         if !gone.is_empty() {
             self.actions.push_back(Action::Discard(gone));
         }
-        self.actions.push_back(Action::Failed { owner, error });
+        self.actions.push_back(Action::Failed { owner, error, is_cancelled });
     }
 }

@@ -237,6 +237,8 @@ pub const COLLECT_FAULTS_MAX: u32 = 8;
 pub const COLLECT_RETRY_MICROS_MIN: u64 = 1_000_000;
 /// The longest such pause.
 pub const COLLECT_RETRY_MICROS_MAX: u64 = 60_000_000;
+/// How long what a cancelled task has staged may take to be written.
+pub const COLLECT_CANCEL_MICROS_MAX: u64 = 10_000_000;
 /// What one report says: output, value and error.
 pub const REPORT_BYTES_MAX: u64 = 12 << 20;
 /// Bytes kept of one output stream of a task.

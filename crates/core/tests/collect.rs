@@ -11,8 +11,8 @@ use falkon_core::collect::{
     WriteId,
 };
 use falkon_core::limits::{
-    COLLECT_ARCHIVES_MAX, COLLECT_FAULTS_MAX, COLLECT_IDLE_MICROS, COLLECT_MEMBERS_MAX,
-    COLLECT_RETRY_MICROS_MAX, COLLECT_TASKS_MAX,
+    COLLECT_ARCHIVES_MAX, COLLECT_CANCEL_MICROS_MAX, COLLECT_FAULTS_MAX, COLLECT_IDLE_MICROS,
+    COLLECT_MEMBERS_MAX, COLLECT_RETRY_MICROS_MAX, COLLECT_TASKS_MAX,
 };
 use falkon_core::task::Time;
 use rng::Rng;
@@ -64,6 +64,8 @@ struct World {
     /// The files that are on the staging disk.
     files: BTreeSet<ItemId>,
     owners: BTreeMap<OwnerId, (Vec<ItemId>, Option<End>)>,
+    /// When what cancelled tasks have staged is over.
+    cancelled: BTreeMap<OwnerId, Time>,
     writes: BTreeMap<WriteId, Write>,
     /// Writes in a row that failed, and when the next may begin at the latest.
     pauses: BTreeMap<Arc<str>, (u32, Time)>,
@@ -90,6 +92,7 @@ impl World {
             items: BTreeMap::new(),
             files: BTreeSet::new(),
             owners: BTreeMap::new(),
+            cancelled: BTreeMap::new(),
             writes: BTreeMap::new(),
             pauses: BTreeMap::new(),
             is_short: false,
@@ -118,7 +121,10 @@ impl World {
                         assert_eq!((&found.archive, &found.name), (&archive, name));
                         found.place = Place::Writing(write);
                     }
-                    let ends = self.now.after(self.rng.below(3_000_000));
+                    // Now and then the store is away.
+                    let is_away = self.rng.percent(self.failing_percent / 4);
+                    let most = if is_away { 60_000_000 } else { 3_000_000 };
+                    let ends = self.now.after(self.rng.below(most));
                     self.writes.insert(write, Write { archive, members, ends });
                 }
                 Action::Discard(items) => {
@@ -134,8 +140,9 @@ impl World {
                     }
                 }
                 Action::Safe(owner) => self.end(owner, End::Safe),
-                Action::Failed { owner, error } => {
+                Action::Failed { owner, error, is_cancelled } => {
                     assert!(error.contains(".zip"), "{error}");
+                    assert_eq!(is_cancelled, self.cancelled.contains_key(&owner), "{owner:?}");
                     self.end(owner, End::Failed);
                 }
             }
@@ -150,12 +157,19 @@ impl World {
         let mut places = items.iter().map(|item| &self.items[item].place);
         match end {
             End::Safe => assert!(places.all(|place| *place == Place::Safe), "{owner:?}"),
-            End::Failed => assert!(places.any(|place| *place == Place::Failed), "{owner:?}"),
+            End::Failed => {
+                let is_cancelled = self.cancelled.contains_key(&owner);
+                let is_lost = places.any(|place| *place == Place::Failed);
+                assert!(is_lost || is_cancelled, "{owner:?}");
+            }
         }
     }
 
     /// What is to be written by now is being written, as far as that can be.
     fn judge(&self) {
+        for (owner, until) in &self.cancelled {
+            assert!(self.owners[owner].1.is_some() || *until > self.now, "{owner:?} is held up");
+        }
         let has_room = self.writes.len() < COLLECT_ARCHIVES_MAX;
         let is_free = |archive: &Arc<str>| {
             let pauses = self.pauses.get(archive).is_some_and(|(_, until)| *until > self.now);
@@ -192,6 +206,20 @@ impl World {
         let items = members.iter().map(|member| member.item).collect();
         self.owners.insert(owner, (items, None));
         self.handle(Event::Staged { owner, members });
+    }
+
+    /// Some tasks are cancelled; those that have ended, and unknown ones, too.
+    fn cancel(&mut self) {
+        let count = self.rng.below(10);
+        let one = |rng: &mut Rng| OwnerId(rng.below(self.owners.len() as u64 + 2));
+        let owners: Vec<OwnerId> = (0..count).map(|_| one(&mut self.rng)).collect();
+        let until = self.now.after(COLLECT_CANCEL_MICROS_MAX);
+        for owner in &owners {
+            if self.owners.get(owner).is_some_and(|(_, end)| end.is_none()) {
+                self.cancelled.entry(*owner).or_insert(until);
+            }
+        }
+        self.handle(Event::Cancel(owners));
     }
 
     /// A write ends.
@@ -279,6 +307,7 @@ impl World {
                 self.handle(Event::Working(is_working));
             }
             12 if self.rng.percent(20) => self.handle(Event::Flush),
+            13 if self.rng.percent(20) => self.cancel(),
             _ => {
                 let until = self.now.after(self.rng.below(2_000_000));
                 while self.now < until {
@@ -303,7 +332,8 @@ impl World {
         assert!(self.files.is_empty(), "{:?} stay on the disk", self.files);
         for (owner, (_, end)) in &self.owners {
             assert!(end.is_some(), "{owner:?} has no end");
-            assert!(self.failing_percent > 0 || *end == Some(End::Safe), "{owner:?}");
+            let may_fail = self.failing_percent > 0 || self.cancelled.contains_key(owner);
+            assert!(may_fail || *end == Some(End::Safe), "{owner:?}");
         }
     }
 }
@@ -325,6 +355,50 @@ fn every_output_is_written_once_in_time_or_its_task_fails() {
         (files, trouble) = (files + written, trouble + failed);
     }
     assert!(files > 1000 && trouble > 100, "{files} files, {trouble} failures: nothing is tested");
+}
+
+#[test]
+fn a_cancelled_task_does_not_wait_for_an_archive_that_may_come_back() {
+    let mut collector = Collector::new(CollectOptions::default());
+    let fails = |collector: &mut Collector, at: u64, write: u64| {
+        let result = Err(WriteFailure::Failed("the disk is full".to_owned()));
+        collector.handle(Time(at), Event::Written { write: WriteId(write), result });
+    };
+    let failed = |collector: &mut Collector| -> Vec<(u64, bool)> {
+        let actions = std::iter::from_fn(|| collector.poll_action());
+        let failed = |action| match action {
+            Action::Failed { owner, is_cancelled, .. } => Some((owner.0, is_cancelled)),
+            _ => None,
+        };
+        actions.filter_map(failed).collect()
+    };
+    staged(&mut collector, 0, 1, 5);
+    staged(&mut collector, 0, 2, 5);
+    collector.handle(Time(0), Event::Flush);
+    assert_eq!(written(&mut collector), [2]);
+    fails(&mut collector, 10, 0);
+    assert_eq!(written(&mut collector), []);
+    // It is tried once more, without a pause. The other one waits on.
+    collector.handle(Time(20), Event::Cancel(vec![OwnerId(1)]));
+    assert_eq!(written(&mut collector), [2]);
+    fails(&mut collector, 30, 1);
+    assert_eq!(failed(&mut collector), [(1, true)]);
+    let (at, _) = collector.poll_timeout().unwrap();
+    collector.handle_timeout(at);
+    assert_eq!(written(&mut collector), [1]);
+    // A write that does not end holds a cancelled task up for some seconds.
+    let cancelled = at.after(5);
+    collector.handle(cancelled, Event::Cancel(vec![OwnerId(2)]));
+    assert_eq!(failed(&mut collector), []);
+    let (until, _) = collector.poll_timeout().unwrap();
+    assert_eq!(until, cancelled.after(COLLECT_CANCEL_MICROS_MAX));
+    collector.handle_timeout(until);
+    assert_eq!(failed(&mut collector), [(2, true)]);
+    assert!(collector.is_empty());
+    // Its file stays until it is written or not.
+    collector.handle(until, Event::Written { write: WriteId(2), result: Ok(()) });
+    let actions: Vec<Action> = std::iter::from_fn(|| collector.poll_action()).collect();
+    assert_eq!(actions, [Action::Discard(vec![ItemId(2)])]);
 }
 
 fn member(item: u64, archive: &str, bytes: u64) -> Member {

@@ -82,7 +82,7 @@ impl Staged {
     ) -> Result<(), WriteFailure> {
         let path = Path::new(archive);
         if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory).map_err(|error| {
+            make_directory(directory).map_err(|error| {
                 let text = format!("cannot create {}: {error}", directory.display());
                 // Where its parent is there, this is a file system without folders of
                 // one's own, such as /proc.
@@ -142,6 +142,21 @@ impl Staged {
     pub(super) fn clear(&self) {
         // What stays goes with the scratch directory.
         let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn make_directory(directory: &Path) -> io::Result<()> {
+    let made = std::fs::create_dir_all(directory);
+    match made {
+        // It has that name, and does not say that it is a directory. Where its file
+        // system is away, that is the reason.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            match std::fs::metadata(directory) {
+                Err(reason) if reason.kind() != io::ErrorKind::NotFound => Err(reason),
+                _ => Err(error),
+            }
+        }
+        made => made,
     }
 }
 

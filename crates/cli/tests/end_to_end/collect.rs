@@ -1,5 +1,7 @@
 //! Outputs that are members of archives (`--output NAME=ARCHIVE.zip!MEMBER`).
 
+mod trouble;
+
 use crate::fixture::{Access, Dispatcher, Gate, Random, Running, Signals, Site, poll};
 use falkon_trials::{skip, trial};
 use rustix::process::Signal;

@@ -37,6 +37,10 @@ impl Collector {
                 ensure!(place == Some((archive, *owner)), "{item:?} of {owner:?} is lost");
             }
         }
+        let ended = self.cancelled.owners().find(|owner| !self.owners.contains_key(owner));
+        ensure!(ended.is_none(), "{ended:?} is cancelled and has ended");
+        let overdue = self.cancelled.next().filter(|at| *at <= self.now);
+        ensure!(overdue.is_none(), "a cancelled task should have been given up at {overdue:?}");
         let unwanted = open.values().find(|(_, owner)| self.owners.contains_key(owner));
         ensure!(unwanted.is_none(), "an output is safe and written again");
         let waiting = self.sets.waiting().find(|(_, _, one)| !self.owners.contains_key(&one.owner));

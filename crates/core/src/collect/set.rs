@@ -93,6 +93,11 @@ impl Sets {
         self.largest_due(0, 0);
     }
 
+    /// What waits for this archive is to be written, even if that has just failed.
+    pub(super) fn due_now(&mut self, archive: &Arc<str>, delay: u64) {
+        self.change(archive, delay, |set| (set.is_due, set.retry_at) = (true, Time::default()));
+    }
+
     /// As many sets are to be written, the largest first, as leave no more waiting
     /// than this.
     pub(super) fn largest_due(&mut self, bytes_max: u64, members_max: usize) {

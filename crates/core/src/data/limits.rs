@@ -84,7 +84,9 @@ pub const FETCH_RESTARTS_MAX: u32 = 16;
 pub const REDIRECTS_MAX: u32 = 8;
 /// Full disks that one task may meet before it has failed.
 pub const DISK_FULL_TRIES_MAX: u32 = 8;
-/// How long a directory that was full offers no more than it then held.
+/// How long a directory that was full offers no more than it then held. Where nothing
+/// else goes on that could free its disk, as many tries as above take
+/// [`ROOM_WAIT_MICROS`] in all.
 pub const DISK_FULL_MICROS: u64 = 60_000_000;
 /// Sources that gave a wrong object and are not asked for it again.
 pub const WRONG_SOURCES_MAX: usize = 65_536;

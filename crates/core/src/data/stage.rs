@@ -35,7 +35,9 @@ pub use event::{
 };
 
 use crate::data::cache::{Cache, Evicted, Recorded, TierId};
-use crate::data::limits::{DEMANDS_OBJECTS_MAX, DISK_FULL_MICROS};
+use crate::data::limits::{
+    DEMANDS_OBJECTS_MAX, DISK_FULL_MICROS, DISK_FULL_TRIES_MAX, ROOM_WAIT_MICROS,
+};
 use crate::data::object::{Object, ObjectId, Sources};
 use crate::task::{ExecutorId, Time};
 use chunks::Broadcasts;
@@ -475,13 +477,18 @@ impl Stage {
         }
     }
 
-    /// A directory takes no more than it holds, for a while.
+    /// A directory takes no more than it holds, for a while; for a shorter one if
+    /// nothing that goes on here can free its disk.
     fn full(&mut self, tier: TierId) {
         let Some((_, occupied)) = self.cache.tier(tier) else { return };
         let evicted = self.cache.limit(tier, Some(occupied));
         self.evicted(evicted);
         self.timers.retain(|(_, timer)| *timer != Timer::Tier(tier));
-        self.timers.insert((self.now.after(DISK_FULL_MICROS), Timer::Tier(tier)));
+        let micros = match self.is_standing_still() {
+            true => ROOM_WAIT_MICROS / u64::from(DISK_FULL_TRIES_MAX),
+            false => DISK_FULL_MICROS,
+        };
+        self.timers.insert((self.now.after(micros), Timer::Tier(tier)));
     }
 
     /// `micros`, by chance up to half less or half more.

@@ -10,9 +10,10 @@ use crate::collect::{
 use crate::data::object::{Object, ObjectId};
 use crate::dispatch::Held;
 use crate::limits::{COLLECT_REPORTS_BYTES_MAX, UPDATE_RUNS_MAX};
-use crate::result::{Captured, Outcome, Report, Stream};
-use crate::task::TaskKey;
-use std::collections::{BTreeMap, VecDeque};
+use crate::result::{Captured, Outcome, Report, Stream, Tries};
+use crate::runset::RunSet;
+use crate::task::{InstanceId, TaskKey};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// What the shell says of outputs that are collected.
@@ -82,10 +83,16 @@ pub(super) struct Collecting {
     bytes: u64,
     /// Those of them that the dispatcher has not been told of in this session.
     untold: VecDeque<Held>,
+    /// Tasks that were cancelled while their outputs were on their way.
+    cancelled: BTreeSet<TaskKey>,
 }
 
 fn bytes_of(report: &Report) -> u64 {
     size_of::<Report>() as u64 + report.detail.as_ref().map_or(0, |detail| detail.bytes())
+}
+
+fn key_of(report: &Report) -> TaskKey {
+    TaskKey { instance: report.instance, task: report.first }
 }
 
 fn held_of(report: &Report) -> Held {
@@ -103,6 +110,7 @@ impl Collecting {
             reports: BTreeMap::new(),
             bytes: 0,
             untold: VecDeque::new(),
+            cancelled: BTreeSet::new(),
         }
     }
 
@@ -189,6 +197,7 @@ impl Executor {
         if report.outcome != Outcome::Exit(0) {
             let items = members.iter().map(|member| member.item).collect();
             self.actions.push_back(Action::Collect(CollectAction::Discard(items)));
+            self.forget_cancelled(&report);
             self.updates.push(report);
             return;
         }
@@ -199,8 +208,42 @@ impl Executor {
         if self.connected {
             collecting.untold.push_back(held_of(&report));
         }
+        let is_cancelled = collecting.cancelled.remove(&key_of(&report));
         collecting.reports.insert(owner, report);
         self.handle_collector(collect::Event::Staged { owner, members });
+        if is_cancelled {
+            self.handle_collector(collect::Event::Cancel(vec![owner]));
+        }
+    }
+
+    /// These tasks are cancelled: those that have ended do not wait for long until
+    /// their archives can be written.
+    pub(super) fn cancel_collected(&mut self, held: &[Held]) {
+        if held.is_empty() || (self.collecting.is_empty() && !self.has_finishing()) {
+            return;
+        }
+        let mut cancelled: BTreeMap<(InstanceId, Tries), RunSet> = BTreeMap::new();
+        for held in held {
+            let set = cancelled.entry((held.instance, held.tries)).or_default();
+            set.insert(held.first.0, held.count);
+        }
+        let is_cancelled = |held: &Held| {
+            let set = cancelled.get(&(held.instance, held.tries));
+            set.is_some_and(|set| set.contains(held.first.0))
+        };
+        let on_their_way: Vec<Held> = self.finishing().filter(is_cancelled).collect();
+        let keys =
+            on_their_way.iter().map(|held| TaskKey { instance: held.instance, task: held.first });
+        self.collecting.cancelled.extend(keys);
+        let reports = self.collecting.reports.iter();
+        let owners = reports.filter(|(_, report)| is_cancelled(&held_of(report)));
+        let owners = owners.map(|(owner, _)| *owner).collect();
+        self.handle_collector(collect::Event::Cancel(owners));
+    }
+
+    /// A task whose outputs were on their way has ended otherwise.
+    pub(super) fn forget_cancelled(&mut self, report: &Report) {
+        self.collecting.cancelled.remove(&key_of(report));
     }
 
     pub(super) fn handle_collect(&mut self, event: CollectEvent) {
@@ -256,8 +299,8 @@ impl Executor {
                     self.end_collected(owner, None);
                     continue;
                 }
-                collect::Action::Failed { owner, error } => {
-                    self.end_collected(owner, Some(error));
+                collect::Action::Failed { owner, error, is_cancelled } => {
+                    self.end_collected(owner, Some((error, is_cancelled)));
                     continue;
                 }
                 collect::Action::Write { write, archive, members } => {
@@ -270,11 +313,14 @@ impl Executor {
     }
 
     /// A task's outputs are in their archives, or will not be.
-    fn end_collected(&mut self, owner: OwnerId, error: Option<String>) {
+    fn end_collected(&mut self, owner: OwnerId, failure: Option<(String, bool)>) {
         let Some(mut report) = self.collecting.reports.remove(&owner) else { return };
         self.collecting.bytes -= bytes_of(&report);
-        if let Some(error) = error {
+        if let Some((error, is_cancelled)) = failure {
             fail(&mut report, &error);
+            if is_cancelled {
+                report.outcome = Outcome::Cancelled;
+            }
         }
         self.updates.push(report);
         self.startable = true;

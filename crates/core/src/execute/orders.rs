@@ -35,6 +35,7 @@ impl Executor {
         for held in &order.cancel {
             self.kill_running(held, Killed::Cancelled, KILL_GRACE_MICROS);
         }
+        self.cancel_collected(&order.cancel);
         self.drop_queued(&order.disown, None);
         for held in &order.disown {
             self.kill_running(held, Killed::Disowned, 0);

@@ -145,7 +145,10 @@ impl Executor {
 
     fn all_staged(&mut self, report: Report, members: Vec<Member>) {
         match members.is_empty() {
-            true => self.updates.push(report),
+            true => {
+                self.forget_cancelled(&report);
+                self.updates.push(report);
+            }
             false => self.collect(report, members),
         }
     }

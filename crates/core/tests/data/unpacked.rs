@@ -6,6 +6,7 @@ use crate::particular::{Node, failed, file, input, node, ready_ids};
 use crate::trees::tree_bytes;
 use crate::world::{Fate, Faults, World, key};
 use falkon_core::data::cache::{Cache, CacheOptions, Eviction, Recorded, TierId};
+use falkon_core::data::limits::{DISK_FULL_TRIES_MAX, ROOM_WAIT_MICROS};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::{
     Action, Event, Input, Refusal, ServeId, Stage, StageOptions, UnpackError, UnpackId,
@@ -46,7 +47,8 @@ proptest! {
 
 #[test]
 fn schedules_that_failed_once() {
-    for seed in [5_517_837_156_258_365_265, 18_132_083_707_592_815_508] {
+    let seeds = [5_517_837_156_258_365_265, 18_132_083_707_592_815_508, 13_919_484_352_128_428_644];
+    for seed in seeds {
         World::random(seed, ALL).run();
     }
 }
@@ -291,6 +293,29 @@ fn a_full_disk_has_it_tried_again_when_there_is_room() {
     let [(unpack, Some(500))] = asked(&actions)[..] else { panic!("{actions:?}") };
     assert_eq!(ready_ids(&unpacked(&mut node, unpack, 480)), [0]);
     assert_eq!(node.stage().cache().used(), 580);
+}
+
+#[test]
+fn a_disk_that_stays_full_fails_the_task_within_a_minute_if_nothing_else_goes_on() {
+    let mut node = node(1000);
+    let env = file(1, 100);
+    let actions = node.want(0, &[archive(&env)]);
+    let actions = node.bring(actions);
+    let [(measure, None)] = asked(&actions)[..] else { panic!("{actions:?}") };
+    let mut actions = unpacked(&mut node, measure, 500);
+    let began = node.now();
+    let mut tries = 0;
+    while let [(unpack, Some(500))] = asked(&actions)[..] {
+        tries += 1;
+        let full = Event::Unpacked { unpack, result: Err(UnpackError::Full) };
+        actions = node.send(full);
+        if failed(&actions).is_empty() {
+            actions = node.wait();
+        }
+    }
+    let [error] = &failed(&actions)[..] else { panic!("{actions:?}") };
+    assert!(error.contains("could not be unpacked: the disk of the cache is full"), "{error}");
+    assert_eq!((tries, node.now()), (DISK_FULL_TRIES_MAX + 1, began.after(ROOM_WAIT_MICROS)));
 }
 
 #[test]

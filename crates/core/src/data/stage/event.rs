@@ -268,7 +268,10 @@ pub enum FetchError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// The directory's file system is full.
-    #[error("the disk is full")]
+    #[error(
+        "the disk of the cache is full: free some of it, or give the executor a cache on another \
+         (`--cache`)"
+    )]
     Full,
     /// The content has not the hash it must have; which it has.
     #[error("its content is not what it must be ({0})")]
@@ -282,7 +285,10 @@ pub enum WriteError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnpackError {
     /// The directory's file system is full.
-    #[error("the disk is full")]
+    #[error(
+        "the disk of the cache is full: free some of it, or give the executor a cache on another \
+         (`--cache`)"
+    )]
     Full,
     /// The archive's file is not there, or not what it was.
     #[error("it is gone from the cache")]

@@ -2,7 +2,7 @@
 //! waits for it for a moment.
 
 use super::event::{Action, ByteRange, Refusal, ServeId};
-use super::{Stage, Timer};
+use super::{Making, Stage, Timer};
 use crate::data::limits::{
     BROADCAST_CHUNK_BYTES, BROADCAST_OBJECT_BYTES_MIN, CHUNK_WAIT_MICROS, CHUNK_WAITS_MAX,
 };
@@ -86,7 +86,9 @@ impl Stage {
     /// Whether these bytes of an object on its way here are written.
     fn has_part(&self, object: ObjectId, from: u64, end: u64) -> bool {
         let making = self.items.get(&object).and_then(|item| item.making.as_ref());
-        let Some(making) = making.filter(|making| making.tail.is_none()) else { return false };
+        // A file that is being sealed is about to be in its place, and is served there.
+        let is_open = |making: &&Making| making.tail.is_none() && !making.sealing;
+        let Some(making) = making.filter(is_open) else { return false };
         let is_coming = making.active.iter().any(|fetch| {
             let Some(transfer) = self.transfers.get(fetch) else { return false };
             let until = transfer.length.map_or(u64::MAX, |length| transfer.offset + length);
