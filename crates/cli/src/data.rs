@@ -3,6 +3,7 @@
 
 use crate::exit::Exit;
 use crate::plan::{Plan, duration_micros, memory_bytes};
+use crate::ways::Destination;
 use clap::Args;
 use falkon_core::collect::CollectOptions;
 use falkon_core::data::cache::Eviction;
@@ -100,6 +101,12 @@ impl CacheArgs {
         Ok(CacheSetup { directories, eviction: self.eviction, collect: self.collect() })
     }
 
+    /// What the largest directory of the cache takes, if that can be told.
+    pub(crate) fn largest_bytes(&self, scratch: &Path) -> Option<u64> {
+        let setup = self.setup(scratch).ok()?;
+        setup.directories.iter().map(|(_, bytes)| *bytes).max()
+    }
+
     /// When outputs that are members of archives are written.
     fn collect(&self) -> CollectOptions {
         let default = CollectOptions::default();
@@ -150,6 +157,17 @@ fn thousandths(text: &str) -> Result<u32, DataArgError> {
 }
 
 impl PolicyArgs {
+    /// What is known of where `plan` would run.
+    pub(crate) fn destination(
+        &self,
+        plan: &Plan,
+        executors: Option<u64>,
+        cache_bytes: Option<u64>,
+    ) -> Result<Destination, Exit> {
+        let ignores_places = !self.options(plan)?.policy.knows_places();
+        Ok(Destination { is_everywhere: false, ignores_places, executors, cache_bytes })
+    }
+
     /// The options of an instance that runs `plan`.
     pub(crate) fn options(&self, plan: &Plan) -> Result<PolicyOptions, Exit> {
         let usual = match plan.has_objects() {

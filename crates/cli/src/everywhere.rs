@@ -14,6 +14,7 @@ use crate::results::rest::{Fetching, Origin};
 use crate::results::terminal::Terminal;
 use crate::run::{FailureArgs, dry_run, finish, make_plan};
 use crate::submit::{Created, InstanceArgs};
+use crate::ways::Destination;
 use clap::Args;
 use falkon_core::dispatch::InstanceOptions;
 use falkon_core::task::{Everywhere, Submission, TaskId};
@@ -69,7 +70,8 @@ pub(crate) fn everywhere(mut args: EverywhereArgs) -> Exit {
         ));
     }
     if args.dry_run {
-        return dry_run(&plan);
+        let to = args.policy.destination(&plan, None, None);
+        return dry_run(&plan, to.map(|to| Destination { is_everywhere: true, ..to }));
     }
     match runtime() {
         Ok(runtime) => runtime.block_on(run_everywhere(args, plan)).unwrap_or_else(|exit| exit),

@@ -34,6 +34,7 @@ mod scratch;
 mod service;
 pub mod sim;
 mod submit;
+mod ways;
 mod workers;
 
 pub use query::print;

@@ -15,12 +15,17 @@ const REMEMBERED_OBJECTS_MAX: usize = 1 << 20;
 /// Members of one archive that are looked for one by one; then all of it is listed.
 const LOOKED_FOR_MEMBERS_MAX: u32 = 64;
 
+/// Objects of one server that are asked for in a dry run.
+const SERVER_OBJECTS_MAX: u32 = 64;
+
 /// Asks persistent stores about objects.
 #[derive(Default)]
 pub(crate) struct Resolver {
     stores: Option<Stores>,
     known: HashMap<Arc<str>, (Arc<str>, Option<u64>)>,
     archives: HashMap<StoreUrl, Archive>,
+    /// How many objects each server may still be asked about for a dry run.
+    servers: HashMap<String, u32>,
 }
 
 /// What is remembered of an archive.
@@ -42,6 +47,29 @@ impl Resolver {
                 self.find(object).await;
             }
             object.id = object_id(&object.url, &object.version);
+        }
+    }
+
+    /// Gives the inputs of a submission that may never be submitted their present
+    /// version and size, as far as that is to be had quickly: a server is asked about
+    /// few of its objects, and about none any more once it has not answered.
+    pub(crate) async fn look_over(&mut self, data: &mut Arc<Declared>) {
+        let data = Arc::make_mut(data);
+        for object in Arc::make_mut(&mut data.objects) {
+            if !object.version.is_empty() || !object.is_stored() {
+                continue;
+            }
+            let server = object.store().to_owned();
+            if server.is_empty() {
+                self.find(object).await;
+                continue;
+            }
+            let left = *self.servers.get(&server).unwrap_or(&SERVER_OBJECTS_MAX);
+            if left > 0 || self.known.contains_key(&object.url) {
+                self.find(object).await;
+                let left = if object.version.is_empty() { 0 } else { left.saturating_sub(1) };
+                self.servers.insert(server, left);
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use crate::results::rest::{Origin, make_overflow};
 use crate::results::terminal::Terminal;
 use crate::results::{Sink, SinkError, TaskResult};
 use crate::scratch::Scratch;
+use crate::ways::{Destination, write_ways};
 use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_core::dispatch::diffusion::PolicyOptions;
@@ -21,6 +22,7 @@ use falkon_core::dispatch::{InstanceOptions, Selection};
 use falkon_executor::CacheSetup;
 use falkon_net::client::ClientError;
 use falkon_provision::lrm::copies;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -122,7 +124,8 @@ pub(crate) fn run(args: RunArgs) -> Exit {
         Err(exit) => return exit,
     };
     if args.dry_run {
-        return dry_run(&plan);
+        let cache_bytes = args.cache.largest_bytes(&std::env::temp_dir());
+        return dry_run(&plan, args.policy.destination(&plan, Some(1), cache_bytes));
     }
     match runtime() {
         Ok(runtime) => runtime.block_on(run_plan(args, plan)),
@@ -191,11 +194,21 @@ fn is_piped() -> bool {
     })
 }
 
-/// Prints a plan.
-pub(crate) fn dry_run(plan: &Plan) -> Exit {
+/// Prints a plan, and which ways its data objects would take.
+pub(crate) fn dry_run(plan: &Plan, to: Result<Destination, Exit>) -> Exit {
+    let (to, runtime) = match (to, runtime()) {
+        (Ok(to), Ok(runtime)) => (to, runtime),
+        (Err(exit), _) | (_, Err(exit)) => return exit,
+    };
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    match plan.write_dry_run(&mut out) {
+    let written = plan.write_dry_run(&mut out).and_then(|()| {
+        runtime.block_on(write_ways(plan, to, &mut out))?;
+        out.flush()
+    });
+    match written {
         Ok(()) => Exit::Success,
+        // Nobody reads any further.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Success,
         Err(error) => Exit::failure(format!("cannot print the plan: {error}")),
     }
 }

@@ -85,7 +85,7 @@ pub(crate) fn submit(mut args: SubmitArgs) -> Exit {
         Err(exit) => return exit,
     };
     if args.dry_run {
-        return dry_run(&plan);
+        return dry_run(&plan, args.policy.destination(&plan, None, None));
     }
     match runtime() {
         Ok(runtime) => runtime.block_on(submit_plan(args, plan)).unwrap_or_else(|exit| exit),

@@ -9,6 +9,7 @@ use falkon_core::data::declared::{
 };
 use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
+use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOption, PolicyOptions};
 use falkon_core::dispatch::{
     Access, AccessError, Assigned, Attempts, BatchId, Delivery, FoundObject, Held, HolderStatus,
@@ -83,7 +84,30 @@ wire_struct!(Changes { anew, added, removed, named, state, unobtainable, silent 
 wire_struct!(CacheState { capacity, used, usage });
 wire_struct!(ObjectStatus { id, url, version, size, holders, coming, waiting });
 wire_struct!(HolderStatus { executor, name, holds, connected });
-wire_struct!(FoundObject { object, readers, holders });
+wire_struct!(FoundObject { object, readers, chosen, cache_bytes, holders });
+wire_struct!(Chosen { way, why });
+wire_number!(Way {
+    0 => Cache,
+    1 => Broadcast,
+    2 => Store,
+    3 => Nowhere,
+    4 => Kept,
+    5 => Collected,
+    6 => Written,
+});
+wire_number!(Why {
+    0 => Small,
+    1 => OneReader,
+    2 => OneExecutor,
+    3 => ManyReaders,
+    4 => NoSize,
+    5 => NoVersion,
+    6 => NoPlaces,
+    7 => TooLarge,
+    8 => NoTarget,
+    9 => Member,
+    10 => Target,
+});
 wire_enum!(Purpose { 0 => Get, 1 => Put, 2 => Drop { force } });
 wire_struct!(Access { executor, name, serves });
 wire_enum!(AccessError {

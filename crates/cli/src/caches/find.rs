@@ -7,6 +7,7 @@ use crate::exit::{Exit, say};
 use crate::plan::HeldVersions;
 use crate::query::print;
 use crate::results::staged::bytes_text;
+use crate::ways;
 use clap::Args;
 use falkon_core::data::object::CONTENT_PREFIX;
 use falkon_core::dispatch::{FoundObject, HolderStatus};
@@ -32,6 +33,8 @@ struct JsonFound<'a> {
     #[serde(flatten)]
     object: JsonObject<'a>,
     readers: u64,
+    way: &'static str,
+    reason: String,
     executors: Vec<JsonHolder<'a>>,
 }
 
@@ -153,6 +156,8 @@ fn json(found: &FoundObject) -> JsonFound<'_> {
     JsonFound {
         object: JsonObject::of(&found.object),
         readers: found.readers,
+        way: ways::name(found.chosen.way),
+        reason: ways::reason(found.chosen, found.cache_bytes),
         executors: found
             .holders
             .iter()
@@ -178,6 +183,9 @@ fn text(found: &FoundObject) -> String {
         url => format!("{} ({})", shown(url), shown(&object.version)),
     };
     let mut text = format!("{} {name}: {size}{readers}\n", object.id);
+    let (way, reason) =
+        (ways::name(found.chosen.way), ways::reason(found.chosen, found.cache_bytes));
+    text.push_str(&format!("         way: {way} ({reason})\n"));
     for holder in &found.holders {
         let away = if holder.connected { "" } else { " (disconnected)" };
         text.push_str(&format!(

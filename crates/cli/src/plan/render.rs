@@ -48,26 +48,19 @@ impl Plan {
     }
 
     /// Writes a line per task: number, name, the command as a shell takes it,
-    /// and as a comment its class, declared files and dependencies. Ends quietly
-    /// when nobody reads any further.
+    /// and as a comment its class, declared files and dependencies.
     ///
     /// # Errors
-    /// Writing fails for another reason than a closed pipe.
+    /// Writing fails.
     pub(crate) fn write_dry_run(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut line = String::new();
         for position in 0..self.count() {
             line.clear();
             self.put_line(position, &mut line);
             line.push('\n');
-            match out.write_all(line.as_bytes()) {
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-                result => result?,
-            }
+            out.write_all(line.as_bytes())?;
         }
-        match out.flush() {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            result => result,
-        }
+        out.flush()
     }
 
     fn put_line(&self, position: u64, line: &mut String) {

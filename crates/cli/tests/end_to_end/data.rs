@@ -9,6 +9,7 @@ mod members;
 mod names;
 mod services;
 mod unpacked;
+mod ways;
 mod web;
 
 use crate::fixture::{Ran, Running, Site};

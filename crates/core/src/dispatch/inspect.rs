@@ -5,6 +5,7 @@ use super::fleet::Executor;
 use super::{Dispatcher, InstanceId};
 use crate::data::declared::Serving;
 use crate::data::object::{Object, ObjectId};
+use crate::data::way::{Chosen, Input};
 use crate::limits::{FOUND_EXECUTORS_MAX, PUT_EXECUTORS_MAX};
 use crate::result::{Overflow, Stream};
 use crate::task::{ExecutorId, TaskId};
@@ -61,6 +62,10 @@ pub struct FoundObject {
     pub object: ObjectStatus,
     /// Tasks that have not ended and read it, whether they are ready or not.
     pub readers: u64,
+    /// The way on which they get it.
+    pub chosen: Chosen,
+    /// What the largest cache takes, if any executor has said.
+    pub cache_bytes: Option<u64>,
     /// The executors that have it; not more than [`FOUND_EXECUTORS_MAX`] of all that are found.
     pub holders: Vec<HolderStatus>,
 }
@@ -149,13 +154,46 @@ impl Dispatcher {
     #[must_use]
     pub fn find_objects(&self, scope: Scope, name: &str) -> Vec<FoundObject> {
         let mut room = FOUND_EXECUTORS_MAX;
+        let with_cache = self.fleet.iter().filter(|executor| executor.serves.is_some());
+        let executors = with_cache.count() as u64;
+        let caches = self.fleet.iter().filter_map(|executor| executor.cache);
+        let cache_bytes = caches.map(|cache| cache.capacity).max();
         let found = self.placement.find_objects(scope, name).into_iter().map(|found| {
             let holders: Vec<HolderStatus> =
                 found.holders().take(room).map(|(id, holds)| self.holder(id, holds)).collect();
             room -= holders.len();
-            FoundObject { object: found.object, readers: found.readers, holders }
+            let ObjectStatus { id, url, version, .. } = found.object.clone();
+            let declared = Object { id, url, version, size: found.declared };
+            let (object, readers) = (found.object, found.readers);
+            let chosen = self.way_of(&declared, readers, executors, cache_bytes);
+            FoundObject { object, readers, chosen, cache_bytes, holders }
         });
         found.collect()
+    }
+
+    /// The way of an object to the tasks that read it.
+    fn way_of(
+        &self,
+        object: &Object,
+        readers: u64,
+        executors: u64,
+        cache_bytes: Option<u64>,
+    ) -> Chosen {
+        let ignores_places = self.ignores_places(object.id);
+        let mut input = Input::new(object, readers).ignoring_places(ignores_places);
+        // Where nobody is yet, any number may come.
+        if executors > 0 {
+            input = input.on_executors(executors);
+        }
+        cache_bytes.map_or(input, |bytes| input.in_caches_of(bytes)).way()
+    }
+
+    /// Whether all tasks that declare an object go wherever there is room.
+    fn ignores_places(&self, object: ObjectId) -> bool {
+        let declaring =
+            self.instances.values().filter(|one| self.placement.is_declared_by(one.id, object));
+        let mut ignoring = declaring.map(|one| !one.options.policy.policy.knows_places());
+        ignoring.next().is_some_and(|first| first && ignoring.all(|ignores| ignores))
     }
 
     /// The executors to go to with an object; to put it, those that hold it already

@@ -7,6 +7,7 @@ use falkon_core::data::declared::Serving;
 use falkon_core::data::limits::{BROADCASTS_MAX, CHANGES_OBJECTS_MAX};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
+use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::{
     Access, Assigned, Attempts, BatchId, Delivery, FoundObject, Held, HolderStatus,
     InstanceOptions, Join, Keep, Lease, ObjectStatus, Order, PagePlace, PagedOutput, Prepare,
@@ -243,11 +244,16 @@ fn the_largest_message_of_every_kind_to_a_client_fits_a_frame() {
     let mut objects = vec![object(&short); LISTED_OBJECTS_MAX - 1];
     objects.push(object(&url()));
     let holder = HolderStatus { executor: EXECUTOR, name: name(), holds: true, connected: true };
-    let mut found =
-        vec![
-            FoundObject { object: object(&url()), readers: NUMBER, holders: Vec::new() };
-            FOUND_OBJECTS_MAX
-        ];
+    let mut found = vec![
+        FoundObject {
+            object: object(&url()),
+            readers: NUMBER,
+            chosen: Chosen { way: Way::Written, why: Why::Target },
+            cache_bytes: Some(NUMBER),
+            holders: Vec::new(),
+        };
+        FOUND_OBJECTS_MAX
+    ];
     found[0].holders = vec![holder; FOUND_EXECUTORS_MAX];
     let access = Access { executor: EXECUTOR, name: name(), serves: serving() };
     let ticket = Ticket { number: NUMBER, secret: Hidden([7; 32]), expires: TIME };

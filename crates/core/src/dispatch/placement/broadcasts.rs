@@ -1,8 +1,8 @@
 //! Objects that are broadcast: which executors receive each, and from whom
 //! (`data/broadcast.rs` has the trees).
 //!
-//! An object of some size is broadcast while more executors fetch it than hold
-//! it. One of them is its source: a holder, or the one that was the first to be
+//! A large object is broadcast while more executors fetch it than hold it
+//! (`data/way.rs`). One of them is its source: a holder, or the one that was the first to be
 //! asked, which reads the store. The others are members, in the order in which
 //! they came; one that has the object stays, for those below it, until all have
 //! it. One that is gone gives its place to the last, so few others notice.
@@ -13,7 +13,7 @@
 use super::{ExecutorId, Object, ObjectId, Placement};
 use crate::data::broadcast::parents;
 use crate::data::index::{ObjectNo, Place};
-use crate::data::limits::BROADCAST_OBJECT_BYTES_MIN;
+use crate::data::way;
 use crate::dispatch::check::{CheckError, ensure};
 use crate::limits::BROADCAST_LOSSES_MAX;
 use std::collections::{BTreeMap, BTreeSet};
@@ -234,10 +234,9 @@ impl Placement {
         (number, place): (ObjectNo, Place),
         serves: impl Fn(ExecutorId) -> bool,
     ) {
-        let is_large = object.size.is_some_and(|size| size >= BROADCAST_OBJECT_BYTES_MIN);
         let holders = self.index.holders(number);
-        let is_for_many = self.index.coming_count(number) > holders.len().max(1);
-        if !is_large || !is_for_many || object.is_unversioned() || !serves(to) {
+        let fetching = self.index.coming_count(number);
+        if !way::spreads_now(object, fetching, holders.len()) || !serves(to) {
             return;
         }
         if self.index.holds(place, number) {

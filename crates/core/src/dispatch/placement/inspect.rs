@@ -9,13 +9,15 @@ use crate::dispatch::inspect::{AccessError, ObjectStatus, Scope};
 use crate::limits::{
     EXAMINED_OBJECTS_MAX, FOUND_OBJECTS_MAX, LISTED_BYTES_MAX, LISTED_OBJECTS_MAX,
 };
-use crate::task::ExecutorId;
+use crate::task::{ExecutorId, InstanceId};
 
 /// An object that is held, on its way to somebody, or wanted.
 pub(in crate::dispatch) struct Found<'a> {
     pub(in crate::dispatch) object: ObjectStatus,
     /// Tasks that have not ended and read it.
     pub(in crate::dispatch) readers: u64,
+    /// The size with which executors are told to fetch it.
+    pub(in crate::dispatch) declared: Option<u64>,
     number: ObjectNo,
     placement: &'a Placement,
 }
@@ -81,8 +83,11 @@ impl Placement {
         let ids = ids.into_iter().filter(|id| self.is_in(scope, *id));
         let known = ids.filter_map(|id| Some((id, self.index.number(id)?)));
         let found = known.take(FOUND_OBJECTS_MAX).map(|(id, number)| {
-            let object = self.status_of(id, Some(number), self.catalog.named(id));
-            Found { object, readers: self.readership.of(id), number, placement: self }
+            let named = self.catalog.named(id);
+            let object = self.status_of(id, Some(number), named);
+            // What a task has made was declared without its size.
+            let declared = named.map_or(object.size, |named| named.size);
+            Found { object, readers: self.readership.of(id), declared, number, placement: self }
         });
         found.collect()
     }
@@ -127,6 +132,15 @@ impl Placement {
         let number = self.index.number(object);
         let is_held = number.is_some_and(|number| self.index.holds(place, number));
         (is_held, self.held_count(id))
+    }
+
+    /// Whether tasks of an instance declare an object.
+    pub(in crate::dispatch) fn is_declared_by(
+        &self,
+        instance: InstanceId,
+        object: ObjectId,
+    ) -> bool {
+        self.catalog.has(instance, object)
     }
 
     fn is_in(&self, scope: Scope, id: ObjectId) -> bool {

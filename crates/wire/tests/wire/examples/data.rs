@@ -2,6 +2,7 @@
 
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::{CacheState, Count, Usage};
+use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::{FoundObject, HolderStatus, ObjectStatus};
 use falkon_core::task::ExecutorId;
 
@@ -29,5 +30,8 @@ pub(super) fn found_object() -> FoundObject {
     let executor = ExecutorId(3);
     let name = "node7:4711".to_owned();
     let holder = HolderStatus { executor, name, holds: true, connected: false };
-    FoundObject { object: object_status(), readers: 1000, holders: vec![holder] }
+    let chosen = Chosen { way: Way::Cache, why: Why::Small };
+    let cache_bytes = Some(1 << 30);
+    let (object, holders) = (object_status(), vec![holder]);
+    FoundObject { object, readers: 1000, chosen, cache_bytes, holders }
 }

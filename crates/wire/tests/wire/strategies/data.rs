@@ -6,6 +6,7 @@ use falkon_core::data::declared::{
 };
 use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
+use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::diffusion::{
     POLICIES, PolicyError, PolicyName, PolicyOption, PolicyOptions,
 };
@@ -123,8 +124,41 @@ pub(super) fn found_object() -> impl Strategy<Value = FoundObject> {
     let holder = (executor(), text(), any::<bool>(), any::<bool>()).prop_map(
         |(executor, name, holds, connected)| HolderStatus { executor, name, holds, connected },
     );
-    (object_status(), number(), vec(holder, 0..5))
-        .prop_map(|(object, readers, holders)| FoundObject { object, readers, holders })
+    (object_status(), number(), chosen(), option::of(number()), vec(holder, 0..5)).prop_map(
+        |(object, readers, chosen, cache_bytes, holders)| FoundObject {
+            object,
+            readers,
+            chosen,
+            cache_bytes,
+            holders,
+        },
+    )
+}
+
+fn chosen() -> impl Strategy<Value = Chosen> {
+    let way = prop::sample::select(vec![
+        Way::Cache,
+        Way::Broadcast,
+        Way::Store,
+        Way::Nowhere,
+        Way::Kept,
+        Way::Collected,
+        Way::Written,
+    ]);
+    let why = prop::sample::select(vec![
+        Why::Small,
+        Why::OneReader,
+        Why::OneExecutor,
+        Why::ManyReaders,
+        Why::NoSize,
+        Why::NoVersion,
+        Why::NoPlaces,
+        Why::TooLarge,
+        Why::NoTarget,
+        Why::Member,
+        Why::Target,
+    ]);
+    (way, why).prop_map(|(way, why)| Chosen { way, why })
 }
 
 pub(super) fn purpose() -> impl Strategy<Value = Purpose> {
