@@ -108,7 +108,7 @@ def isolate():
     if os.geteuid() != 0:
         words += ["--map-root-user"]
     os.environ["FALKON_BENCH_ISOLATED"] = "1"
-    os.execvp(words[0], [*words, sys.executable, *sys.argv])
+    disk.run_apart([*words, sys.executable, *sys.argv])
 
 
 class Place:

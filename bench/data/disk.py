@@ -17,6 +17,7 @@ import heapq
 import os
 import pathlib
 import select
+import signal
 import stat
 import struct
 import subprocess
@@ -396,12 +397,19 @@ def prefer():
         pass
 
 
+def run_apart(words):
+    """Runs a program and ends with it. It has a session of its own, because many kernels
+    share processors between those, and is killed when this process is told to end, or is."""
+    process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *words], start_new_session=True)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: process.kill())
+    sys.exit(1 if process.wait() < 0 else process.returncode)
+
+
 def prefer_session():
-    """Lets this process and all that it starts go before others, where it may say so. It
-    gets a session of its own, because many kernels share processors between those."""
+    """Lets this session go before others, where it may say so."""
     if os.geteuid() != 0:
         return
-    os.setsid()
     os.nice(NICE)
     try:
         with open("/proc/self/autogroup", "w", encoding="ascii") as group:

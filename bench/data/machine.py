@@ -48,14 +48,14 @@ def isolate():
     if os.environ.get("FALKON_BENCH_ISOLATED") == "1":
         disk.prefer_session()
         return
-    for tool in ("ip", "tc", "unshare", "rustc"):
+    for tool in ("ip", "tc", "unshare", "setpriv", "rustc"):
         if shutil.which(tool) is None:
             sys.exit(f"{tool} is not there: install iproute2, util-linux and Rust")
     command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if os.geteuid() != 0:
         command += ["--map-root-user"]
-    environment = dict(os.environ, FALKON_BENCH_ISOLATED="1")
-    os.execvpe(command[0], [*command, sys.executable, *sys.argv], environment)
+    os.environ["FALKON_BENCH_ISOLATED"] = "1"
+    disk.run_apart([*command, sys.executable, *sys.argv])
 
 
 def sh(*words):

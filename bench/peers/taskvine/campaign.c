@@ -1,7 +1,7 @@
 /* A TaskVine manager for bench/peers/data.py and bench/data/broadcast.py: submits
  * tasks that each read one file, waits for all, and prints seconds and bytes as JSON.
  *
- *   campaign url|once|file|nopeers WORKERS PORT_FILE TASKS_FILE
+ *   campaign url|file|nopeers WORKERS PORT_FILE TASKS_FILE
  *
  * PORT_FILE is made when workers can connect. TASKS_FILE has a line per task:
  * the URL or the path of what it reads, and maybe, after a space, the feature of
@@ -42,12 +42,11 @@ static struct vine_file *declare(struct vine_manager *manager, const char *name,
 }
 
 int main(int argc, char **argv) {
-	if (argc != 5) die("campaign url|once|file|nopeers WORKERS PORT_FILE TASKS_FILE");
-	int is_url = !strcmp(argv[1], "url") || !strcmp(argv[1], "once"), workers = atoi(argv[2]);
+	if (argc != 5) die("campaign url|file|nopeers WORKERS PORT_FILE TASKS_FILE");
+	int is_url = !strcmp(argv[1], "url"), workers = atoi(argv[2]);
 	struct vine_manager *manager = vine_create(0);
 	if (!manager) die("vine_create");
 	if (!strcmp(argv[1], "nopeers")) vine_disable_peer_transfers(manager);
-	if (!strcmp(argv[1], "once")) vine_tune(manager, "file-source-max-transfers", 1);
 	FILE *port = fopen(argv[3], "w");
 	if (!port || fprintf(port, "%d\n", vine_port(manager)) < 0 || fclose(port)) die(argv[3]);
 	struct vine_stats stats;

@@ -23,8 +23,9 @@ pub const RANGE_BYTES: u64 = 8 << 20;
 pub const RANGES_MAX: usize = 4;
 /// Size from which an object that several executors fetch is broadcast.
 pub const BROADCAST_OBJECT_BYTES_MIN: u64 = 16 << 20;
-/// One chunk of such an object.
-pub const BROADCAST_CHUNK_BYTES: u64 = 4 << 20;
+/// One chunk of such an object. Each level of the trees takes the time of one longer,
+/// and the nodes of a level keep their links busier with small ones.
+pub const BROADCAST_CHUNK_BYTES: u64 = 1 << 20;
 /// Chunks that are asked for at a time in each tree of a broadcast.
 pub const BROADCAST_CHUNKS_MAX: usize = 4;
 /// Broadcasts of which an executor remembers who its parents are.
@@ -38,7 +39,9 @@ pub const CHUNK_PAUSE_MICROS: u64 = 10_000;
 /// How long a parent in a broadcast may say nothing before its children turn to
 /// others. It answers requests, or says that it waits as well, in less.
 pub const PARENT_SILENCE_MICROS: u64 = 1_000_000;
-/// The longest such time, for parents that take long to send a chunk.
+/// Bytes that a parent may take longer to send, at its pace, and say nothing meanwhile.
+pub const PARENT_SILENCE_BYTES: u64 = 4 << 20;
+/// The longest such time.
 pub const PARENT_SILENCE_MICROS_MAX: u64 = 30_000_000;
 /// Bytes of a parent after which its pace is measured anew.
 pub const PACE_BYTES: u64 = 1 << 20;

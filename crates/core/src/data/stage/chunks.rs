@@ -2,8 +2,8 @@
 //! tree.
 //!
 //! A parent that has not got a chunk yet says so in time. One that says nothing
-//! for as long as a chunk takes at its pace, or for [`PARENT_SILENCE_MICROS`] if
-//! that is longer, hangs: the dispatcher is told, and names another. If it does not within [`PARENT_WAIT_MICROS`], the chunks come from a
+//! for as long as [`PARENT_SILENCE_BYTES`] take at its pace, or for
+//! [`PARENT_SILENCE_MICROS`] if that is longer, hangs: the dispatcher is told, and names another. If it does not within [`PARENT_WAIT_MICROS`], the chunks come from a
 //! holder or the store, so nothing depends on the dispatcher's answer.
 
 use super::event::{Action, FetchError, FetchId};
@@ -13,8 +13,8 @@ use super::{Stage, Timer};
 use crate::data::broadcast::{TREES, tree_of, within_chunk};
 use crate::data::limits::{
     BROADCAST_CHUNK_BYTES, BROADCAST_CHUNKS_MAX, BROADCAST_OBJECT_BYTES_MIN, BROADCASTS_MAX,
-    CHUNK_PAUSE_MICROS, PACE_BYTES, PARENT_SILENCE_MICROS, PARENT_SILENCE_MICROS_MAX,
-    PARENT_WAIT_MICROS,
+    CHUNK_PAUSE_MICROS, PACE_BYTES, PARENT_SILENCE_BYTES, PARENT_SILENCE_MICROS,
+    PARENT_SILENCE_MICROS_MAX, PARENT_WAIT_MICROS,
 };
 use crate::data::object::{ObjectId, Source};
 use crate::task::{ExecutorId, Time};
@@ -33,14 +33,15 @@ struct Parent {
     pace: Pace,
 }
 
-/// How long somebody takes to send a chunk.
+/// How long somebody takes to send bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pace {
     /// Since when these bytes have come; `None` while nothing comes.
     since: Option<Time>,
     bytes: u64,
-    /// As was measured last, if ever, and whether over [`PACE_BYTES`].
-    chunk_micros: Option<u64>,
+    /// The time for [`PARENT_SILENCE_BYTES`] as was measured last, if ever, and
+    /// whether over [`PACE_BYTES`].
+    silence_micros: Option<u64>,
     is_whole: bool,
 }
 
@@ -54,8 +55,8 @@ impl Pace {
         self.bytes = self.bytes.saturating_add(bytes);
         let is_whole = self.bytes >= PACE_BYTES;
         if self.bytes > 0 && (is_whole || !self.is_whole) {
-            let chunks = now.since(since).saturating_mul(BROADCAST_CHUNK_BYTES);
-            self.chunk_micros = Some(chunks / self.bytes);
+            let silence = now.since(since).saturating_mul(PARENT_SILENCE_BYTES);
+            self.silence_micros = Some(silence / self.bytes);
         }
         if is_whole {
             (self.since, self.bytes, self.is_whole) = (Some(now), 0, true);
@@ -81,8 +82,8 @@ pub(super) struct Broadcasts {
     parents: BTreeMap<ObjectId, Parents>,
     /// Parents of which nothing was heard, to be told.
     silent: BTreeSet<(ObjectId, ExecutorId)>,
-    /// How long a chunk has taken from the parent that was measured last.
-    chunk_micros: u64,
+    /// The time for [`PARENT_SILENCE_BYTES`] of the parent that was measured last.
+    silence_micros: u64,
 }
 
 impl Broadcasts {
@@ -120,8 +121,8 @@ impl Broadcasts {
     fn gave(&mut self, now: Time, object: ObjectId, tree: usize, bytes: u64) {
         let Some(parent) = self.parent(object, tree) else { return };
         parent.pace.gave(now, bytes);
-        if let Some(micros) = parent.pace.chunk_micros.filter(|_| parent.pace.is_whole) {
-            self.chunk_micros = micros;
+        if let Some(micros) = parent.pace.silence_micros.filter(|_| parent.pace.is_whole) {
+            self.silence_micros = micros;
         }
     }
 
@@ -129,8 +130,8 @@ impl Broadcasts {
     /// yet the pace is that of others: it may be this node's own link that is slow.
     fn silence_micros(&self, object: ObjectId, tree: usize) -> u64 {
         let parents = self.parents.get(&object);
-        let own = parents.and_then(|parents| parents.of[tree].pace.chunk_micros);
-        let micros = own.unwrap_or(self.chunk_micros);
+        let own = parents.and_then(|parents| parents.of[tree].pace.silence_micros);
+        let micros = own.unwrap_or(self.silence_micros);
         micros.clamp(PARENT_SILENCE_MICROS, PARENT_SILENCE_MICROS_MAX)
     }
 
