@@ -2,18 +2,26 @@
 
     word_count.py [FILES]        default: all of them, some 1,500
 
-Each call counts the words of some files (map), the counts are added up here
-(reduce). Then the same is done in this process alone, and both must be equal.
+Each call counts the words of some files and divides the counts among as many parts as there
+are calls that add up (map); each of these reads its part of what every call has counted
+(reduce). What a call leaves is one archive, of which each reader is given its member alone.
+Then the same is done in this process alone, and both must be equal.
 """
 
+import marshal
 import os
 import sys
 import sysconfig
 import time
+import zipfile
 from collections import Counter
+from zlib import crc32
 
-CHUNK_FILES = 8
+CHUNK_FILES = 64
 """Files that a call reads: enough to be more than the call itself."""
+
+PARTS = 8
+"""Calls that add up."""
 
 
 def count(paths):
@@ -23,6 +31,25 @@ def count(paths):
         with open(path, "rb") as file:
             words.update(file.read().split())
     return words
+
+
+def divide(paths, archive):
+    """Counts the words of some files, and writes each part's to a member of an archive."""
+    parts = [{} for _ in range(PARTS)]
+    for word, number in count(paths).items():
+        parts[crc32(word) % PARTS][word] = number
+    with zipfile.ZipFile(archive, "w") as members:
+        for part, words in enumerate(parts):
+            members.writestr(str(part), marshal.dumps(words))
+
+
+def add(members):
+    """The counts of one part, of all archives."""
+    total = Counter()
+    for member in members:
+        with open(member, "rb") as file:
+            total.update(marshal.load(file))
+    return total
 
 
 def main():
@@ -39,9 +66,16 @@ def main():
     import falkon
 
     with falkon.Executor(max_workers=workers) as executor:
+        archives = [falkon.File(suffix=".zip") for _ in chunks]
+        for chunk, archive in zip(chunks, archives):
+            executor.options(outputs=[archive]).submit(divide, chunk, archive)
+        parts = [
+            executor.submit(add, [archive.member(str(part)) for archive in archives])
+            for part in range(PARTS)
+        ]
         total = Counter()
-        for words in executor.map(count, chunks, chunksize=1):
-            total += words
+        for part in parts:
+            total.update(part.result())
     taken = time.perf_counter() - begin
 
     begin = time.perf_counter()

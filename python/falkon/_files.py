@@ -24,6 +24,11 @@ def object_of(url: str, version: str, size: Optional[int]) -> Wire:
     return [digest(url.encode() + b"\0" + version.encode())[:16], url, version, size]
 
 
+def _member_object(archive: Wire, url: str) -> Wire:
+    """A member of an archive in caches: by its version (``member_version`` in ``object.rs``)."""
+    return object_of(url, "archive:" + archive[0].hex(), None)
+
+
 def call_name(url: str, place: int, is_written: bool) -> str:
     """Under which name a call finds an object in its directory: the rule that
     executors have (``call_name`` in ``declared.rs``)."""
@@ -89,7 +94,7 @@ class File(os.PathLike):  # type: ignore[type-arg]
     nothing: then it is there too, under a key of its own that ends in ``suffix``.
     """
 
-    __slots__ = ("url", "_made", "_named_from")
+    __slots__ = ("url", "_made", "_named_from", "_archive")
 
     def __init__(self, place: Union[None, str, "os.PathLike[str]"] = None, *, suffix: str = ""):
         self.url: str
@@ -99,6 +104,17 @@ class File(os.PathLike):  # type: ignore[type-arg]
         else:
             self.url, self._named_from = _url(os.fspath(place)), 0
         self._made: Union[None, _Made, Skipped] = None
+        parts = divided(self.url) if self.is_in_caches else None
+        self._archive: Optional[File] = File(parts[0]) if parts else None
+
+    def member(self, name: str) -> "File":
+        """A member of this archive, whose name ends in ``.zip``. A call that reads it waits
+        for the call that writes the archive, and receives this member alone."""
+        if not self.url.endswith(_DIVIDER[:-1]) or divided(self.url):
+            raise ValueError("no archive whose name ends in .zip: %r" % (self,))
+        member = File(self.url + "!" + name)
+        member._archive = self
+        return member
 
     @property
     def is_in_caches(self) -> bool:
@@ -129,24 +145,31 @@ class File(os.PathLike):  # type: ignore[type-arg]
 
     def read_by(self, session: Maker, uses: Uses) -> int:
         """The file's place among the objects that a call reads."""
+        return uses.read(self._object(session, uses))
+
+    def _object(self, session: Maker, uses: Uses) -> Wire:
+        """The object that a call reads, which waits for the one that writes it."""
+        if self._archive is not None:
+            archive = self._archive._object(session, uses)
+            return _member_object(archive, self.url) if self.is_in_caches else self._now(session)
         if isinstance(self._made, Skipped):
             again = self._made.make()
             if isinstance(self._made, Skipped):
                 raise _references.failure_of(again)
         made = self._made
         if made is None:
-            return uses.read(self._now(session))
+            return self._now(session)
         if made.session is not session:
             if not made.future.done():
                 raise ValueError(
                     "%r is written by a call of another executor that is not done" % (self,)
                 )
-            return uses.read(self._now(session))
+            return self._now(session)
         if not made.future.done():
             uses.waits.append(made.future)
         elif not _references.has_value(made.future):
             raise _references.failure_of(made.future)
-        return uses.read(made.object)
+        return made.object
 
     def _now(self, session: Maker) -> Wire:
         """The object that it is at this moment."""

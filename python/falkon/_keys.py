@@ -164,6 +164,8 @@ class _Digest(pickle.Pickler):
         if file.is_in_caches:
             return self._file_in_caches(file)
         if divided(file.url):
+            if file._archive is not None:
+                self._file(file._archive)
             # A file that joins the set may have the member that counts.
             paths = kept_path(file)
             if self._found is not None:
@@ -179,6 +181,9 @@ class _Digest(pickle.Pickler):
 
     def _file_in_caches(self, file: File) -> Any:
         """The form of a file that is in caches alone: the call that writes it."""
+        if file._archive is not None:
+            archive = file._archive
+            return "member", self._file_in_caches(archive), file.url[len(archive.url) :]
         if self._found is not None:
             for place, written in enumerate(self._found.written):
                 if written is file:

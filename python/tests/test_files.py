@@ -54,6 +54,14 @@ def write_when(gate, text, path):
     write(text, path)
 
 
+def pack(texts, path):
+    import zipfile
+
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in texts.items():
+            archive.writestr(name, text)
+
+
 class Places:
     """Tests that hold wherever calls are made."""
 
@@ -100,6 +108,26 @@ class Places:
         self.assertTrue(copied.result(60)[0].endswith(".txt"))
         self.assertEqual(self.submit(read, wrote.outputs[0]).result(60), "one")
         self.assertIs(wrote.outputs[0].result(60), first)
+
+    def test_members_of_what_calls_write(self):
+        archives = [File(suffix=".zip") for _ in range(3)]
+        for number, archive in enumerate(archives):
+            texts = {"a": "a%d" % number, "d/b": "b%d" % number}
+            self.writing(archive)(pack, texts, archive)
+        for name in ("a", "d/b"):
+            members = [archive.member(name) for archive in archives]
+            joined = self.submit(lambda paths: "".join(map(read, paths)), members)
+            self.assertEqual(joined.result(60), "".join("%s%d" % (name[-1], number) for number in range(3)))
+        missing = self.submit(read, archives[0].member("c"))
+        with self.assertRaisesRegex(falkon.TaskFailed, "has no member `c`"):
+            missing.result(60)
+        file = File(self.file("kept.zip"))
+        self.writing(file)(pack, {"a": "kept"}, file)
+        self.assertEqual(self.submit(read, file.member("a")).result(60), "kept")
+        with self.assertRaisesRegex(ValueError, "no archive"):
+            File(suffix=".txt").member("a")
+        with self.assertRaisesRegex(ValueError, "no archive"):
+            file.member("a").member("b")
 
     def test_what_is_not_written_or_not_there(self):
         nothing = File()
@@ -241,6 +269,11 @@ class Elsewhere(Places, InFolder):
         path = self.file("table.csv", "1,2")
         self.data("put", path)
         self.assertEqual(self.submit(read, File("cache:table.csv")).result(60), "1,2")
+        path = self.file("put.zip")
+        pack({"a": "1", "b": "2"}, path)
+        self.data("put", path)
+        for name in (File("cache:put.zip!b"), File("cache:put.zip").member("b")):
+            self.assertEqual(self.submit(read, name).result(60), "2")
 
     def test_large_arguments_are_put_there_once(self):
         self.submit(abs, 1).result(60)

@@ -53,16 +53,20 @@ impl Unfinished {
     }
 
     /// Makes it the first file of the set from `number` on that does not exist.
-    /// Its data and its name are on stable storage when this returns.
-    pub(crate) fn appear(mut self, number: u32) -> io::Result<(PathBuf, u32)> {
-        self.file.sync_all()?;
+    /// If it is to last, its data and its name are on stable storage when this returns.
+    pub(crate) fn appear(mut self, number: u32, is_lasting: bool) -> io::Result<(PathBuf, u32)> {
+        if is_lasting {
+            self.file.sync_all()?;
+        }
         let name = self.first.file_name().unwrap_or_default().as_bytes().to_vec();
         for number in number..=SET_FILES_MAX {
             let path = self.first.with_file_name(OsStr::from_bytes(&file_name(&name, number)));
             match rename_to_free(&self.path, &path) {
                 Ok(()) => {
                     self.path = PathBuf::new();
-                    File::open(directory_of(&path))?.sync_all()?;
+                    if is_lasting {
+                        File::open(directory_of(&path))?.sync_all()?;
+                    }
                     return Ok((path, number));
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

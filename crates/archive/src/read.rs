@@ -4,7 +4,7 @@ use crate::bytes::Bytes;
 use crate::limits::{HEADER_SLACK_BYTES, READ_BYTES};
 use crate::part::Part;
 use falkon_core::archive::limits::LOCAL_BYTES_MAX;
-use falkon_core::archive::{FormatError, Member, Method, local, readable};
+use falkon_core::archive::{FormatError, Local, Member, Method, local, readable};
 use flate2::{Decompress, FlushDecompress, Status};
 use std::io;
 use std::path::PathBuf;
@@ -222,28 +222,9 @@ impl Scratch {
         while read < member.packed {
             let bytes = self.fill(file, start + read, member.packed - read)?;
             read += bytes as u64;
-            let mut used = 0;
-            loop {
-                let (before_in, before_out) = (self.inflate.total_in(), self.inflate.total_out());
-                let status = self.inflate.decompress(
-                    &self.input[used..bytes],
-                    &mut self.output,
-                    FlushDecompress::None,
-                );
-                let status = status.map_err(|_| Stop::Fault(MemberFault::Inflate))?;
-                used += (self.inflate.total_in() - before_in) as usize;
-                let made = (self.inflate.total_out() - before_out) as usize;
-                checked(&self.output[..made])?;
-                match status {
-                    Status::StreamEnd => {
-                        let is_all = self.inflate.total_in() == member.packed;
-                        return if is_all { Ok(()) } else { Err(MemberFault::Inflate.into()) };
-                    }
-                    // All input is used, and no output waits for room.
-                    _ if used == bytes && made < self.output.len() => break,
-                    _ if made == 0 && self.inflate.total_in() == before_in => break,
-                    _ => {}
-                }
+            let (input, output) = (&self.input[..bytes], &mut self.output);
+            if inflate_some(&mut self.inflate, output, member.packed, input, checked)? {
+                return Ok(());
             }
         }
         Err(MemberFault::Inflate.into())
@@ -277,22 +258,58 @@ impl Scratch {
             file.read_exact_at(&mut self.input[..bytes], member.header).map_err(Stop::Io)?;
             let found = local(&self.input[..bytes], member.header);
             let Some(header) = found.map_err(MemberFault::Header)? else { continue };
-            let same = &header.member;
-            if same.name != member.name {
-                return Err(MemberFault::Differs("name").into());
-            }
-            if same.method != member.method {
-                return Err(MemberFault::Differs("method").into());
-            }
-            if !header.is_described_behind
-                && (same.crc, same.size, same.packed) != (member.crc, member.size, member.packed)
-            {
-                return Err(MemberFault::Differs("CRC or its sizes").into());
-            }
+            agrees(&header, member)?;
             let start = member.header + header.bytes as u64;
             let end = start.checked_add(member.packed).ok_or(cut_off(u64::MAX))?;
             return if end <= file_bytes { Ok(start) } else { Err(cut_off(end).into()) };
         }
         Err(cut_off(member.header.saturating_add(likely as u64)).into())
+    }
+}
+
+/// Compares a member's header with what the directory says of it.
+pub(crate) fn agrees(header: &Local, member: &Member) -> Result<(), MemberFault> {
+    let same = &header.member;
+    if same.name != member.name {
+        return Err(MemberFault::Differs("name"));
+    }
+    if same.method != member.method {
+        return Err(MemberFault::Differs("method"));
+    }
+    if !header.is_described_behind
+        && (same.crc, same.size, same.packed) != (member.crc, member.size, member.packed)
+    {
+        return Err(MemberFault::Differs("CRC or its sizes"));
+    }
+    Ok(())
+}
+
+/// Inflates the next part of a member's data, of which there are `packed` bytes. Says
+/// whether they have ended.
+pub(crate) fn inflate_some(
+    inflate: &mut Decompress,
+    output: &mut [u8],
+    packed: u64,
+    input: &[u8],
+    checked: &mut dyn FnMut(&[u8]) -> Result<(), Stop>,
+) -> Result<bool, Stop> {
+    let mut used = 0;
+    loop {
+        let (before_in, before_out) = (inflate.total_in(), inflate.total_out());
+        let status = inflate.decompress(&input[used..], output, FlushDecompress::None);
+        let status = status.map_err(|_| Stop::Fault(MemberFault::Inflate))?;
+        used += (inflate.total_in() - before_in) as usize;
+        let made = (inflate.total_out() - before_out) as usize;
+        checked(&output[..made])?;
+        match status {
+            Status::StreamEnd => {
+                let is_all = inflate.total_in() == packed;
+                return if is_all { Ok(true) } else { Err(MemberFault::Inflate.into()) };
+            }
+            // All input is used, and no output waits for room.
+            _ if used == input.len() && made < output.len() => return Ok(false),
+            _ if made == 0 && inflate.total_in() == before_in => return Ok(false),
+            _ => {}
+        }
     }
 }

@@ -111,12 +111,20 @@ pub struct WriteOptions {
     pub threads: usize,
     /// Whether to add files to a set that exists.
     pub append: bool,
+    /// Whether files are on stable storage when they appear.
+    pub is_lasting: bool,
 }
 
 impl Default for WriteOptions {
     fn default() -> WriteOptions {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-        WriteOptions { bounds: FileBounds::default(), level: LEVEL, threads, append: false }
+        WriteOptions {
+            bounds: FileBounds::default(),
+            level: LEVEL,
+            threads,
+            append: false,
+            is_lasting: true,
+        }
     }
 }
 
@@ -178,7 +186,7 @@ impl Writer {
         let number = existing.last().map_or(1, |(number, _)| number + 1);
         let mut bounds = options.bounds;
         bounds.members = bounds.members.clamp(1, FILE_MEMBERS_MAX);
-        let turns = Arc::new(Turns::new(SetFile::new(path, number, bounds)));
+        let turns = Arc::new(Turns::new(SetFile::new(path, number, bounds, options.is_lasting)));
         let threads = options.threads.clamp(1, THREADS_MAX);
         let (jobs, receiver) = sync_channel(threads);
         let receiver = Arc::new(Mutex::new(receiver));
@@ -225,7 +233,7 @@ impl Writer {
     }
 
     /// Writes what is left, and has the last file appear. Returns the files that
-    /// were written, all of them whole and on stable storage.
+    /// were written, all of them whole, and on stable storage unless told otherwise.
     ///
     /// # Errors
     /// If something could not be written: files that appeared before stay.

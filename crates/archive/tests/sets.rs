@@ -100,7 +100,7 @@ proptest! {
         let site = tempfile::tempdir().unwrap();
         let path = site.path().join("scores.zip");
         let bounds = FileBounds { members: per_file, ..FileBounds::default() };
-        let options = WriteOptions { bounds, level, threads, append: false };
+        let options = WriteOptions { bounds, level, threads, append: false, is_lasting: true };
         let (first, second) = members.split_at(split.index(members.len() + 1));
         let mut files = write(&path, first, options);
         files.extend(write(&path, second, WriteOptions { append: true, ..options }));

@@ -15,7 +15,7 @@ type Members = Vec<(Vec<u8>, Vec<u8>)>;
 
 fn write(path: &Path, members: &[(Vec<u8>, Vec<u8>)], per_file: u64, level: u32) {
     let bounds = FileBounds { members: per_file, ..FileBounds::default() };
-    let options = WriteOptions { bounds, level, threads: 2, append: false };
+    let options = WriteOptions { bounds, level, threads: 2, append: false, is_lasting: true };
     let mut writer = Writer::create(path, options).unwrap();
     for (name, data) in members {
         let data = data.clone();

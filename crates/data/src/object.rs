@@ -5,8 +5,8 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// The progress of an object that arrives.
@@ -22,11 +22,18 @@ pub enum Progress {
     Written(u64),
 }
 
+/// Takes bytes that arrive.
+type Taker = Box<dyn FnMut(&[u8]) -> io::Result<()> + Send>;
+
+enum Target {
+    File { file: Arc<File>, at: u64 },
+    Taker(Mutex<Taker>),
+}
+
 /// The target of one transfer: a place in a file, and the receiver of its
-/// progress.
+/// progress; or who takes the bytes.
 pub struct Landing {
-    file: Arc<File>,
-    at: u64,
+    target: Target,
     written: AtomicU64,
     whole: AtomicU64,
     begun: Instant,
@@ -47,9 +54,22 @@ impl Landing {
         at: u64,
         tell: impl Fn(Progress) + Send + Sync + 'static,
     ) -> Arc<Landing> {
+        Landing::of(Target::File { file, at }, Box::new(tell))
+    }
+
+    /// A transfer whose bytes `take` gets, in their order. `tell` is called as for a file.
+    #[must_use]
+    pub fn taking(
+        take: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
+        tell: impl Fn(Progress) + Send + Sync + 'static,
+    ) -> Arc<Landing> {
+        Landing::of(Target::Taker(Mutex::new(Box::new(take))), Box::new(tell))
+    }
+
+    fn of(target: Target, tell: Box<dyn Fn(Progress) + Send + Sync>) -> Arc<Landing> {
         let (written, whole) = (AtomicU64::new(0), AtomicU64::new(UNKNOWN));
         let (begun, told) = (Instant::now(), AtomicU64::new(0));
-        Arc::new(Landing { file, at, written, whole, begun, told, tell: Box::new(tell) })
+        Arc::new(Landing { target, written, whole, begun, told, tell })
     }
 
     /// How many bytes were written so far, from the start and without a gap.
@@ -59,14 +79,22 @@ impl Landing {
     }
 
     /// The file that is written.
-    #[must_use]
-    pub fn file(&self) -> &Arc<File> {
-        &self.file
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn file(&self) -> io::Result<&Arc<File>> {
+        match &self.target {
+            Target::File { file, .. } => Ok(file),
+            Target::Taker(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// Where the next byte goes.
     pub fn offset(&self) -> u64 {
-        self.at + self.written()
+        match &self.target {
+            Target::File { at, .. } => at + self.written(),
+            Target::Taker(_) => self.written(),
+        }
     }
 
     /// Records the whole object's size, from the source.
@@ -85,7 +113,10 @@ impl Landing {
     /// Writes what came next. One at a time.
     pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
         self.expect(bytes.len() as u64);
-        self.file.write_all_at(bytes, self.offset())?;
+        match &self.target {
+            Target::File { file, at } => file.write_all_at(bytes, at + self.written())?,
+            Target::Taker(take) => (take.lock().unwrap_or_else(PoisonError::into_inner))(bytes)?,
+        }
         self.advance(bytes.len() as u64);
         Ok(())
     }
@@ -109,6 +140,6 @@ impl Landing {
 
 impl fmt::Debug for Landing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Landing").field("at", &self.at).finish_non_exhaustive()
+        f.debug_struct("Landing").field("offset", &self.offset()).finish_non_exhaustive()
     }
 }

@@ -4,6 +4,7 @@
 mod archives;
 mod cache_repair;
 mod files;
+mod folders;
 mod gpus;
 mod not_started;
 mod objects;

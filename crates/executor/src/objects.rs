@@ -2,6 +2,7 @@
 //! with the cache on disk, the persistent stores and other executors.
 
 mod collected;
+mod members;
 pub(super) mod message;
 mod source;
 mod unpacking;
@@ -9,6 +10,7 @@ mod unpacking;
 use super::Log;
 use super::archives::Staged;
 use super::cache_repair::CacheRepair;
+use super::folders::Folder;
 use super::sandboxes::{MakeError, Named, Sandboxes};
 use super::values;
 use super::visits::Visits;
@@ -24,6 +26,7 @@ use falkon_core::data::stage::{
 };
 use falkon_core::execute::{self, TaskKey, VisitEnd};
 use falkon_core::task::{ExecutorId, Time};
+use falkon_data::archives::Archives;
 use falkon_data::cache::{CacheError, Copies, DiskCache, OpenError, Reused};
 use falkon_data::object::{Landing, Progress};
 use falkon_data::overflow::OverflowDirectory;
@@ -111,11 +114,20 @@ struct Running {
     end: Option<oneshot::Sender<()>>,
 }
 
+/// Where a transfer comes from.
+enum Origin {
+    Own,
+    Store,
+    Peer(Fetcher, Peer),
+}
+
 /// The data objects of an executor.
 pub(super) struct Objects {
     cache: Arc<DiskCache>,
     repair: CacheRepair,
     stores: Stores,
+    /// Archives in caches of which members are read.
+    archives: Archives,
     carrier: Carrier,
     say: mpsc::UnboundedSender<FromObjects>,
     said: mpsc::UnboundedReceiver<FromObjects>,
@@ -163,6 +175,7 @@ impl Objects {
             cache,
             repair,
             stores,
+            archives: Archives::default(),
             carrier,
             say,
             said,
@@ -417,10 +430,12 @@ impl Objects {
         (offset, length): (u64, Option<u64>),
     ) {
         let (repair, stores, say) = (self.repair.clone(), self.stores.clone(), self.say.clone());
+        let archives = self.archives.clone();
         let from = match source {
-            Source::Store => None,
+            Source::Own => Origin::Own,
+            Source::Store => Origin::Store,
             Source::Peer(id) => match (self.fetcher.clone(), self.peers.get(&id).cloned()) {
-                (Some(fetcher), Some(peer)) => Some((fetcher, peer)),
+                (Some(fetcher), Some(peer)) => Origin::Peer(fetcher, peer),
                 _ => {
                     let why = FetchError::Unreachable("its address is not known".to_owned());
                     self.tell(FromObjects::Stage(Event::FetchFailed { fetch, bytes: 0, why }));
@@ -452,8 +467,16 @@ impl Objects {
             });
             let fetching = async {
                 match from {
-                    None => from_store(&stores, &object, offset, length, &landing).await,
-                    Some((fetcher, peer)) => {
+                    from if object.archive().is_some() => {
+                        let lost = |object| {
+                            let _ = say.send(FromObjects::Stage(Event::Lost(object)));
+                        };
+                        members::fetch(&archives, &repair, from, &object, &landing, lost).await
+                    }
+                    Origin::Store | Origin::Own => {
+                        from_store(&stores, &object, offset, length, &landing).await
+                    }
+                    Origin::Peer(fetcher, peer) => {
                         let piece = Piece { object: object.id, offset, length, size: object.size };
                         fetcher.fetch(&peer, &piece, &landing).await.map_err(peer_error)
                     }
@@ -575,6 +598,15 @@ impl Objects {
             let _ = say.send(FromObjects::Put { key, result });
         });
         false
+    }
+
+    /// Has archives made of folders that a task has left, answered with
+    /// [`FromObjects::Packed`].
+    pub(super) fn pack(&self, key: TaskKey, folders: Vec<Folder>) {
+        self.blocking(move || {
+            let result = folders.iter().try_for_each(Folder::pack);
+            FromObjects::Packed { key, result: result.map_err(|error| error.to_string()) }
+        });
     }
 
     /// Has what a call has left in a file become an object.

@@ -2,6 +2,7 @@
 
 mod builtins;
 mod checks;
+mod packing;
 mod prepare;
 mod streams;
 mod with_data;
@@ -104,6 +105,7 @@ pub(super) struct Tasks {
     /// Tasks that have ended and whose outputs are on their way to stores: the
     /// sizes of these, and the event for the core afterwards.
     putting: BTreeMap<TaskKey, (Vec<u64>, Event)>,
+    packings: packing::Packings,
     values: LongValues,
     stream_places: StreamPlaces,
 }
@@ -141,6 +143,7 @@ impl Tasks {
             log: options.log.clone(),
             position,
             putting: BTreeMap::new(),
+            packings: packing::Packings::default(),
             values: LongValues::default(),
             stream_places: StreamPlaces::new(),
         }
@@ -178,6 +181,7 @@ impl Tasks {
                 self.value_left(key, result);
                 None
             }
+            FromObjects::Packed { key, result } => self.packed(key, result),
             FromObjects::Put { key, result } => {
                 let (sizes, mut event) = self.putting.remove(&key)?;
                 match (result, &mut event) {
@@ -441,7 +445,7 @@ impl Tasks {
             self.leave(left);
         }
         for (event, outputs) in std::mem::take(&mut self.workers.unseen) {
-            self.see_outputs(event, "it returned", outputs, Vec::new());
+            self.pack_outputs(event, "it returned", outputs, Vec::new());
         }
     }
 
@@ -635,7 +639,7 @@ impl Tasks {
             return None;
         }
         if outcome == Outcome::Exit(0) && !process.outputs.is_empty() {
-            self.see_outputs(event, "it exited with 0", process.outputs, process.objects);
+            self.pack_outputs(event, "it exited with 0", process.outputs, process.objects);
             return None;
         }
         Some(event)

@@ -60,6 +60,13 @@ pub fn is_inner_name(name: &[u8]) -> bool {
         && !name.contains(&0)
 }
 
+/// The folder that an output is, if its name says so by a slash at its end: the files in it
+/// are written as an archive.
+#[must_use]
+pub fn written_folder(name: &[u8]) -> Option<&[u8]> {
+    name.strip_suffix(b"/")
+}
+
 /// Under which name a call finds an object that its command does not name: the
 /// `place`-th of those that it reads, or of those that it writes (from 0), whose
 /// URL is `url`. It ends as the URL does, as programs look at endings.

@@ -19,6 +19,7 @@ pub(super) struct SetFile {
     /// The number that the next file has at least.
     number: u32,
     bounds: FileBounds,
+    is_lasting: bool,
     file: Option<Unfinished>,
     builder: FileBuilder,
     done: Vec<PathBuf>,
@@ -36,11 +37,12 @@ pub(super) struct InProgress {
 }
 
 impl SetFile {
-    pub(super) fn new(first: &Path, number: u32, bounds: FileBounds) -> SetFile {
+    pub(super) fn new(first: &Path, number: u32, bounds: FileBounds, is_lasting: bool) -> SetFile {
         SetFile {
             first: first.to_owned(),
             number,
             bounds,
+            is_lasting,
             file: None,
             builder: FileBuilder::new(),
             done: Vec::new(),
@@ -50,7 +52,7 @@ impl SetFile {
 
     /// Nothing: what is left when a writer has ended.
     pub(super) fn none() -> SetFile {
-        SetFile::new(Path::new(""), 1, FileBounds::default())
+        SetFile::new(Path::new(""), 1, FileBounds::default(), false)
     }
 
     /// Appends members with their headers.
@@ -158,7 +160,7 @@ impl SetFile {
             at += bytes.len() as u64;
         }
         let Some(file) = self.file.take() else { return Ok(()) };
-        let appeared = file.appear(self.number);
+        let appeared = file.appear(self.number, self.is_lasting);
         let (path, number) =
             appeared.map_err(|error| WriteError::Io { path: self.first.clone(), error })?;
         self.number = number + 1;

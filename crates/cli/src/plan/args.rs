@@ -257,7 +257,8 @@ pub(crate) struct TaskOptions {
     ///
     /// The file must exist after the task has succeeded. NAME=TARGET is a data object: NAME is
     /// copied from the task's directory to TARGET, a path or s3:// address; NAME=cache:KEY
-    /// stays in the caches of executors, for tasks that read it.
+    /// stays in the caches of executors, for tasks that read it. The files in a folder,
+    /// DIR/=TARGET.zip, become members of one archive.
     #[arg(long, value_name = "FILE|NAME=TARGET")]
     pub(crate) output: Vec<OsString>,
     /// Write what tasks print into this archive instead of their results

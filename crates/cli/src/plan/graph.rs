@@ -7,7 +7,7 @@
 
 use super::error::GraphError;
 use super::files;
-use super::objects::{archive_of, source_key};
+use super::objects::{archive_of, held_as, source_key};
 use falkon_wire::declared::{CACHE_SCHEME, Declared};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -233,18 +233,22 @@ impl GraphBuilder {
             Declared::Object { source, .. } => place_of_source(source),
         };
         for input in inputs {
-            let key = place(input);
-            if let Declared::Object { source, .. } = Declared::read(input)
-                && source.starts_with(CACHE_SCHEME)
-                && self.cached.last().is_none_or(|(last, ..)| *last != key)
-            {
-                self.cached.push((key, task, source.into()));
-            }
-            if let Declared::Object { source, .. } = Declared::read(input)
-                && let Some(archive) = archive_of(source)
-            {
-                self.inputs.push((place_of_source(archive), task));
-            }
+            let object = Declared::read(input).object();
+            let key = match object.filter(|(_, source)| source.starts_with(CACHE_SCHEME)) {
+                Some((_, source)) => {
+                    let held = held_as(source);
+                    let key = place_of_source(held);
+                    if self.cached.last().is_none_or(|(last, ..)| *last != key) {
+                        self.cached.push((key, task, held.into()));
+                    }
+                    key
+                }
+                None => {
+                    let archive = object.and_then(|(_, source)| archive_of(source));
+                    self.inputs.extend(archive.map(|archive| (place_of_source(archive), task)));
+                    place(input)
+                }
+            };
             self.inputs.push((key, task));
         }
         for output in outputs {

@@ -10,8 +10,9 @@ use falkon_core::data::declared::{Declared, Lists};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::task::{Kind, TaskClass};
 use falkon_data::store::StoreUrl;
+use falkon_net::ids::object_id;
 use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Text};
-use falkon_wire::declared::{self, CACHE_SCHEME, is_inner_name, objects};
+use falkon_wire::declared::{self, CACHE_SCHEME, is_inner_name, objects, written_folder};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -48,8 +49,17 @@ pub(crate) fn check(command: &Command, class: &TaskClass) -> Result<(), PlanErro
     let written = objects(&command.outputs).map(|object| (object, true));
     for ((name, source), is_written) in read.chain(written) {
         let shown = || String::from_utf8_lossy(name).into_owned();
-        if !is_inner_name(name) {
+        let folder = written_folder(name).filter(|_| is_written);
+        if !is_inner_name(folder.unwrap_or(name)) {
             return wrong(ObjectError::Name(shown()));
+        }
+        if folder.is_some() && !source.ends_with(b".zip") {
+            let target = String::from_utf8_lossy(source).into_owned();
+            return wrong(ObjectError::NoFolderTarget { name: shown(), target });
+        }
+        if is_written && held_as(source).len() < source.len() {
+            let target = String::from_utf8_lossy(source).into_owned();
+            return wrong(ObjectError::CachedMember { name: shown(), target });
         }
         if source.is_empty() {
             return wrong(ObjectError::NoSource(shown()));
@@ -74,7 +84,7 @@ pub(crate) fn check(command: &Command, class: &TaskClass) -> Result<(), PlanErro
                 Ok(_) => {}
             }
         }
-        names.push(name);
+        names.push(folder.unwrap_or(name));
     }
     check_names(names).map_err(PlanError::Object)
 }
@@ -144,6 +154,11 @@ pub(crate) fn source_key(source: &[u8], current_dir: &[u8]) -> Vec<u8> {
         // Texts that name no place are refused elsewhere.
         _ => files::normalized(current_dir, source),
     }
+}
+
+/// What caches hold of an object that lives in them alone: the archive of a member.
+pub(crate) fn held_as(source: &[u8]) -> &[u8] {
+    archive_of(source).filter(|_| source.starts_with(CACHE_SCHEME)).unwrap_or(source)
 }
 
 /// The archive that a source is a member of.
@@ -320,6 +335,8 @@ pub(crate) const MADE: &str = "made:";
 pub(crate) struct ObjectsBuilder {
     numbers: HashMap<Vec<u8>, u32>,
     objects: Vec<Object>,
+    /// The versions that members of archives in caches have.
+    archives: HashMap<Vec<u8>, Arc<str>>,
     inputs: ListsBuilder,
     outputs: ListsBuilder,
 }
@@ -377,7 +394,11 @@ impl ObjectsBuilder {
             return *number;
         }
         let number = self.objects.len() as u32;
-        let (version, size) = known(&key).unwrap_or_default();
+        let archive = held_as(&key);
+        let (version, size) = match archive.len() < key.len() {
+            true => (self.member_version(archive, known), None),
+            false => known(&key).unwrap_or_default(),
+        };
         self.objects.push(Object {
             id: ObjectId(0),
             url: String::from_utf8_lossy(&key).into(),
@@ -386,6 +407,22 @@ impl ObjectsBuilder {
         });
         self.numbers.insert(key, number);
         number
+    }
+
+    /// The version of the members of an archive in caches.
+    fn member_version(
+        &mut self,
+        archive: &[u8],
+        known: &impl Fn(&[u8]) -> Option<(Arc<str>, Option<u64>)>,
+    ) -> Arc<str> {
+        if let Some(version) = self.archives.get(archive) {
+            return Arc::clone(version);
+        }
+        let (version, _) = known(archive).unwrap_or_default();
+        let id = object_id(&String::from_utf8_lossy(archive), &version);
+        let version: Arc<str> = Object::member_version(id).into();
+        self.archives.insert(archive.to_vec(), Arc::clone(&version));
+        version
     }
 
     /// What the submission says of data; `None` if nothing. Objects have no

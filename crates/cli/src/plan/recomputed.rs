@@ -2,6 +2,7 @@
 //! what they left in caches.
 
 use super::Plan;
+use super::objects::held_as;
 use super::selection::Selection;
 use falkon_wire::declared::{CACHE_SCHEME, objects};
 use std::collections::BTreeSet;
@@ -47,6 +48,7 @@ impl Plan {
     ) -> BTreeSet<Vec<u8>> {
         let Some(command) = self.command(index) else { return BTreeSet::new() };
         let sources = objects(side(&command)).map(|(_, source)| source);
-        sources.filter(|source| source.starts_with(CACHE_SCHEME)).map(<[u8]>::to_vec).collect()
+        let cached = sources.filter(|source| source.starts_with(CACHE_SCHEME));
+        cached.map(|source| held_as(source).to_vec()).collect()
     }
 }

@@ -8,6 +8,7 @@ mod lost;
 mod members;
 mod names;
 mod services;
+mod shuffle;
 mod unpacked;
 mod ways;
 mod web;

@@ -104,6 +104,12 @@ impl Lookup {
         self.entries
     }
 
+    /// Where the table begins, in the file.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
     /// The entries from number `first`, `count` of them, in the file.
     #[must_use]
     pub fn want(&self, first: u64, count: u64) -> Want {

@@ -341,11 +341,24 @@ impl Index {
     /// until the object is reported or [`Index::cancel_transfer`] says that it is not
     /// coming. Of many holders, [`HINT_EXECUTORS_MAX`] are looked at.
     pub fn hints(&mut self, object: ObjectNo, to: Place, count: usize) -> Vec<ExecutorId> {
+        let Some(sources) = self.sources(object, to, count) else { return Vec::new() };
+        self.begin_transfer(object, to, sources.first().copied());
+        sources.iter().filter_map(|place| self.executor(*place)).collect()
+    }
+
+    /// The same for a part of an object, which is no transfer of the object.
+    pub fn part_hints(&mut self, object: ObjectNo, to: Place, count: usize) -> Vec<ExecutorId> {
+        let sources = self.sources(object, to, count).unwrap_or_default();
+        sources.iter().filter_map(|place| self.executor(*place)).collect()
+    }
+
+    /// The holders of an object that another executor is to ask; `None` if it
+    /// need not ask anybody.
+    fn sources(&mut self, object: ObjectNo, to: Place, count: usize) -> Option<Vec<Place>> {
         if self.executor(to).is_none() || self.holds(to, object) {
-            return Vec::new();
+            return None;
         }
-        let Some(found) = self.objects.get(object.0 as usize) else { return Vec::new() };
-        let holders = &found.holders;
+        let holders = &self.objects.get(object.0 as usize)?.holders;
         let from = if holders.len() > HINT_EXECUTORS_MAX { self.turn % holders.len() } else { 0 };
         self.turn = self.turn.wrapping_add(1);
         let considered = holders[from..].iter().chain(&holders[..from]);
@@ -355,8 +368,7 @@ impl Index {
             .collect();
         sources.sort_by_key(|(sends, _)| *sends);
         sources.truncate(count);
-        self.begin_transfer(object, to, sources.first().map(|(_, place)| *place));
-        sources.iter().filter_map(|(_, place)| self.executor(*place)).collect()
+        Some(sources.into_iter().map(|(_, place)| place).collect())
     }
 
     /// Who is reading an object at its store, for another that is to fetch it

@@ -52,6 +52,10 @@ pub const INSTANCES_PREFIX: &str = "cache:instances/";
 /// What the version of an object begins with that is known by its content.
 pub const CONTENT_PREFIX: &str = "blake3:";
 
+/// What the version of an object begins with that is a member of an archive in caches;
+/// the id of the archive follows.
+const MEMBER_PREFIX: &str = "archive:";
+
 /// The hexadecimal digits of the hash of a content.
 const CONTENT_DIGITS: usize = 64;
 
@@ -75,6 +79,34 @@ impl Object {
     #[must_use]
     pub fn member(&self) -> Option<(&str, &str)> {
         split_member(&self.url).filter(|_| self.url.starts_with('/'))
+    }
+
+    /// The version of the members of an archive that is an object in caches.
+    #[must_use]
+    pub fn member_version(archive: ObjectId) -> String {
+        format!("{MEMBER_PREFIX}{archive}")
+    }
+
+    /// The archive, if it is a member of one that is an object in caches:
+    /// `cache:NAME.zip!MEMBER`. Executors hold the archive, and the member only
+    /// while a task there reads it.
+    #[must_use]
+    pub fn archive(&self) -> Option<ObjectId> {
+        let is_cached = self.url.starts_with(CACHE_PREFIX);
+        ObjectId::parse(self.version.strip_prefix(MEMBER_PREFIX).filter(|_| is_cached)?)
+    }
+
+    /// What executors hold of it: the archive of a member, else the object itself.
+    #[must_use]
+    pub fn held_as(&self) -> ObjectId {
+        self.archive().unwrap_or(self.id)
+    }
+
+    /// The name in the archive, if it is a member of one in caches.
+    #[must_use]
+    pub fn name_in_archive(&self) -> Option<&str> {
+        self.archive()?;
+        split_member(&self.url).map(|(_, name)| name)
     }
 
     /// Whether it is what somebody may put into a cache by hand: in no store,
@@ -126,6 +158,8 @@ pub struct Sources {
 /// One place to get an object from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
+    /// The executor's own cache, for a member of an archive that it holds.
+    Own,
     /// The cache of another executor.
     Peer(ExecutorId),
     /// The persistent store at the object's URL.
@@ -135,6 +169,7 @@ pub enum Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Source::Own => write!(f, "own cache"),
             Source::Peer(executor) => write!(f, "executor {executor}"),
             Source::Store => write!(f, "persistent store"),
         }

@@ -416,7 +416,8 @@ impl Stage {
     /// More is known of where an object is.
     fn hint(&mut self, object: ObjectId, sources: &Sources) {
         let Some(item) = self.items.get_mut(&object) else { return };
-        if !item.candidates.add(sources) {
+        let own = item.object.archive().is_some_and(|archive| self.cache.holds(archive));
+        if !item.candidates.add(sources, own) {
             return;
         }
         // There is somebody to ask before the pause is over.

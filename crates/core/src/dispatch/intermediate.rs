@@ -98,10 +98,11 @@ impl Intermediates {
         let mut read = |item: &u32, tasks| {
             let object = data.objects.get(*item as usize).filter(|object| !object.is_stored());
             if let Some(object) = object {
-                let entry = self.objects.entry(object.id).or_default();
+                let held = object.held_as();
+                let entry = self.objects.entry(held).or_default();
                 change(&mut entry.readers, tasks);
                 if entry.readers == 0 && entry.is_made {
-                    unread.push(object.id);
+                    unread.push(held);
                 }
             }
         };
@@ -167,7 +168,7 @@ fn read_objects(data: &Declared) -> BTreeSet<ObjectId> {
         Lists::Each { items, .. } => &**items,
     };
     let objects = items.iter().filter_map(|item| data.objects.get(*item as usize));
-    objects.filter(|object| !object.is_stored()).map(|object| object.id).collect()
+    objects.filter(|object| !object.is_stored()).map(Object::held_as).collect()
 }
 
 /// The objects in caches alone of one side of a batch's tasks, with the task.

@@ -83,6 +83,8 @@ pub(super) struct Placement {
     copies: Copies,
     /// Objects on their way to many executors.
     broadcasts: Broadcasts,
+    /// Executors that were told where archives are to read members of.
+    member_readers: BTreeSet<ExecutorId>,
     /// Objects that need not be kept any more, of which nobody was told yet.
     released: Vec<ObjectId>,
     /// Objects that the executor whose update is taken in could get from nobody.
@@ -118,7 +120,9 @@ impl Placement {
         self.broadcasts.left(id);
         // One that came back under another number has kept its place.
         let Some(place) = self.index.place(id) else { return Notices::new() };
-        let mut fetching = BTreeSet::new();
+        self.member_readers.remove(&id);
+        let mut fetching: BTreeSet<Place> = BTreeSet::new();
+        fetching.extend(self.member_readers.iter().filter_map(|reader| self.index.place(*reader)));
         for object in self.index.held_from(place, ObjectNo(0)) {
             fetching.extend(self.index.coming(object).filter(|to| *to != place));
         }
@@ -233,6 +237,9 @@ impl Placement {
         object: &Object,
         serves: impl Fn(ExecutorId) -> bool,
     ) -> Located {
+        if let Some(archive) = object.archive() {
+            return self.locate_member(to, object, archive);
+        }
         let place = self.place(to);
         let mut coming = None;
         // Nobody else may want it any more: the task was the last to wait.
@@ -248,11 +255,24 @@ impl Placement {
         Located { object: object.clone(), sources }
     }
 
+    /// A member with the executors that hold its archive, which does not come
+    /// with it.
+    fn locate_member(&mut self, to: ExecutorId, object: &Object, archive: ObjectId) -> Located {
+        self.member_readers.insert(to);
+        let place = self.place(to);
+        let number = self.index.number(archive);
+        let peers = number.map(|number| self.index.part_hints(number, place, HINT_HOLDERS_MAX));
+        let peers = peers.unwrap_or_default();
+        let sources = Sources { peers, ..Sources::default() };
+        Located { object: object.clone(), sources }
+    }
+
     /// Tasks of an executor have ended or come back: what was on its way there
     /// for them, and has not been reported, is not coming.
     pub(super) fn not_coming(&mut self, id: ExecutorId, data: &Declared, offset: u64, count: u64) {
         let place = self.place(id);
-        for object in (offset..offset + count).flat_map(|at| data.inputs_of(at)) {
+        let objects = (offset..offset + count).flat_map(|at| data.inputs_of(at));
+        for object in objects.filter(|object| object.archive().is_none()) {
             if let Some(number) = self.index.number(object.id)
                 && self.index.is_coming(place, number)
             {

@@ -78,7 +78,7 @@ impl Dispatcher {
 
     /// The task that made an object and could do so again.
     fn maker(instance: &Instance, object: &Object, reader: u64) -> Option<u64> {
-        let writer = instance.intermediates.objects.get(&object.id)?.writer?;
+        let writer = instance.intermediates.objects.get(&object.held_as())?.writer?;
         let is_done = instance.tasks.is_done(writer);
         (is_done && writer != reader).then_some(writer)
     }
@@ -96,7 +96,7 @@ impl Dispatcher {
             return lost;
         }
         for object in cached_inputs(instance, task) {
-            let is_somewhere = self.placement.is_in_cache(object.id, to);
+            let is_somewhere = self.placement.is_in_cache(object.held_as(), to);
             if !is_somewhere && let Some(maker) = Dispatcher::maker(instance, object, task) {
                 lost.insert(maker, Arc::clone(&object.url));
             }
@@ -108,10 +108,10 @@ impl Dispatcher {
     /// get from nobody, although somebody is said to hold it.
     fn doubted_inputs(&self, instance: &Instance, task: u64) -> Vec<ObjectId> {
         let doubted = cached_inputs(instance, task).filter(|object| {
-            self.placement.is_unobtainable(object.id)
+            self.placement.is_unobtainable(object.held_as())
                 && Dispatcher::maker(instance, object, task).is_some()
         });
-        doubted.map(|object| object.id).collect()
+        doubted.map(Object::held_as).collect()
     }
 
     /// A task waits until what it reads has been made again.

@@ -598,10 +598,10 @@ impl Executor {
 
     fn inputs_failed(&mut self, key: TaskKey, error: &StageError) {
         let Some(data) = &mut self.data else { return };
-        if let StageError::Unobtainable { object, .. } = error
+        if let Some(object) = error.unobtainable()
             && data.unobtainable.len() < CHANGES_OBJECTS_MAX
         {
-            data.unobtainable.insert(*object);
+            data.unobtainable.insert(object);
         }
         data.tasks.remove(&key);
         let found = self.queue.iter().position(|run| run.data.is_some() && run.key() == key);

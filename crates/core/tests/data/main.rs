@@ -6,6 +6,7 @@
 mod cache;
 mod hostile;
 mod index;
+mod members;
 mod particular;
 #[path = "../machines/queue.rs"]
 mod queue;

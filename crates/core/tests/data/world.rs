@@ -616,6 +616,7 @@ impl World {
         let has = match source {
             Source::Peer(peer) => real.peers.contains(&peer),
             Source::Store => real.store,
+            Source::Own => panic!("no object here is a member"),
         };
         let is_store = source == Source::Store;
         let percent = if is_store { self.faults.store } else { self.faults.peers };

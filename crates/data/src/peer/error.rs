@@ -64,7 +64,7 @@ pub enum PeerError {
 
 impl PeerError {
     /// Converts a failed write to the local file.
-    pub(super) fn local(error: io::Error) -> PeerError {
+    pub(crate) fn local(error: io::Error) -> PeerError {
         if crate::store::is_full(&error) {
             PeerError::DiskFull(error)
         } else {

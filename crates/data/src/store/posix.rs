@@ -121,7 +121,8 @@ fn copy_out(
     target.sized(whole);
     let range = want.within(whole).ok_or_else(|| want.beyond(&url, whole))?;
     let wanted = range.end - range.start;
-    let copied = copy_range(&file, range, target.file(), target.offset(), steps);
+    let to = target.file().map_err(|error| StoreError::local(url.clone(), error))?;
+    let copied = copy_range(&file, range, to, target.offset(), steps);
     let bytes = copied.map_err(|error| copy_failed(path, error))?;
     let after = state(&file)?;
     if after != before || bytes != wanted {

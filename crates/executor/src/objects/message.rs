@@ -18,6 +18,13 @@ pub(crate) enum FromObjects {
         /// Why not.
         result: Result<(), String>,
     },
+    /// The folders that a task has left are archives, or one is not.
+    Packed {
+        /// The task.
+        key: TaskKey,
+        /// Why not.
+        result: Result<(), String>,
+    },
     /// The value of a call is in the cache, or cannot be stored there.
     Value {
         /// The task.

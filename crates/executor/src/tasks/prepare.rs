@@ -12,7 +12,7 @@ use falkon_core::result::Outcome;
 use falkon_process::{Launch, Source, Unchanged};
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{Command, Template};
-use falkon_wire::declared::{self, Declared};
+use falkon_wire::declared::{self, Declared, written_folder};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -187,7 +187,11 @@ impl Tasks {
         let writes: Vec<&Object> = data.outputs.iter().map(|object| &**object).collect();
         for name in names_of(&command.outputs, &writes, true) {
             let path = folder.join(OsStr::from_bytes(&name));
-            if let Some(parent) = path.parent().filter(|parent| *parent != folder)
+            let parent = match written_folder(&name) {
+                Some(_) => Some(path.as_path()),
+                None => path.parent().filter(|parent| *parent != folder),
+            };
+            if let Some(parent) = parent
                 && let Err(error) = std::fs::create_dir_all(parent)
             {
                 let error = format!("cannot create {}: {error}", parent.display());

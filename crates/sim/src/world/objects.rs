@@ -207,6 +207,12 @@ impl World<'_> {
         let Ends::Fetch { fetch, partial, .. } = ends else { return };
         let transfer = match source {
             Source::Store => self.read_store(self.events.now, number, bytes, ends),
+            Source::Own => {
+                let why = FetchError::NoMember("workloads have no archives".to_owned());
+                let node = &mut self.nodes[number as usize];
+                node.hear(StageEvent::FetchFailed { fetch, bytes: 0, why });
+                return;
+            }
             Source::Peer(id) => {
                 let node = &mut self.nodes[number as usize];
                 let Some(&(peer, incarnation)) = node.objects.peers.get(&id) else {

@@ -71,6 +71,28 @@ pub(crate) enum ObjectError {
         /// The member's.
         member: String,
     },
+    /// A folder does not go to an archive.
+    #[error(
+        "the output `{name}` is a folder, whose files become members of an archive: give a target \
+         that ends in .zip, such as cache:NAME.zip, not `{target}`"
+    )]
+    NoFolderTarget {
+        /// The object's name.
+        name: String,
+        /// Where it was to go.
+        target: String,
+    },
+    /// Members of archives in caches are not written one by one.
+    #[error(
+        "the output `{name}` cannot be written to `{target}`: a task that writes members of an \
+         archive in a cache leaves them in a folder, which is one output: DIR/=cache:NAME.zip"
+    )]
+    CachedMember {
+        /// The object's name.
+        name: String,
+        /// Where it was to go.
+        target: String,
+    },
     /// The archive cannot be written.
     #[error(
         "the output `{name}` cannot be written to the archive {archive}: archives that tasks \

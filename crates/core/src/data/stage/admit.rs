@@ -105,6 +105,10 @@ impl Stage {
 
     /// A task wants an object.
     pub(super) fn use_item(&mut self, key: Requester, object: &Arc<Object>, sources: &Sources) {
+        // A member is here for those who read it now; others find it in its archive.
+        if object.archive().is_some() && !self.cache.holds(object.id) {
+            self.fleeting.insert(object.id);
+        }
         let item = self.items.entry(object.id).or_insert_with(|| Item::new(Arc::clone(object)));
         item.users.insert(key);
         if item.size.is_none() && object.size.is_some() && item.making.is_none() {

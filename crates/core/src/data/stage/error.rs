@@ -14,12 +14,20 @@ pub enum StageError {
     /// Nobody gives the object.
     #[error("{url} {}", attempts(.tried))]
     Unobtainable {
-        /// The object.
+        /// The object; the archive, of a member.
         object: ObjectId,
         /// Its URL.
         url: Arc<str>,
         /// Every source, and what it said last; empty if no source is known.
         tried: Vec<(Source, FetchError)>,
+    },
+    /// The archive has no such member, wherever it is.
+    #[error("{url} cannot be read: {why}")]
+    NoMember {
+        /// The member's URL.
+        url: Arc<str>,
+        /// What is wrong.
+        why: String,
     },
     /// The object is another one each time it is looked at.
     #[error(
@@ -53,6 +61,17 @@ pub enum StageError {
         /// Its URL.
         url: Arc<str>,
     },
+}
+
+impl StageError {
+    /// What nobody gives, if that is why: of a member, the archive.
+    #[must_use]
+    pub fn unobtainable(&self) -> Option<ObjectId> {
+        match self {
+            StageError::Unobtainable { object, .. } => Some(*object),
+            _ => None,
+        }
+    }
 }
 
 fn attempts(tried: &[(Source, FetchError)]) -> String {

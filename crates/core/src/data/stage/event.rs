@@ -253,6 +253,10 @@ pub enum FetchError {
     /// The source will not, and asking again is of no use; what it said.
     #[error("{0}")]
     Refused(String),
+    /// The source has the archive, and no such member is in it, or none that can be read:
+    /// no other source has another one. What is wrong.
+    #[error("{0}")]
+    NoMember(String),
     /// What came has the wrong length or content.
     #[error("it gave something else ({0})")]
     Wrong(String),

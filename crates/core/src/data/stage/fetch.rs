@@ -200,6 +200,7 @@ impl Stage {
             let open = !making.pending.is_empty() || making.tail.is_some();
             let in_ranges = !making.single
                 && making.tail.is_none()
+                && item.object.archive().is_none()
                 && item.size.is_some_and(|size| size >= RANGES_OBJECT_BYTES_MIN)
                 && item.candidates.open_peers() >= 2;
             let at_most = if in_ranges { RANGES_MAX } else { 1 };
@@ -401,6 +402,7 @@ impl Stage {
         let Some(making) = item.making.as_mut() else { return };
         making.from.insert(source);
         match source {
+            Source::Own => {}
             Source::Peer(_) => add(&mut making.usage.peer.bytes, bytes),
             Source::Store => add(&mut making.usage.store.bytes, bytes),
         }
@@ -480,7 +482,9 @@ impl Stage {
     pub(super) fn fail_making(&mut self, object: ObjectId) {
         let Some(item) = self.items.get(&object) else { return };
         let (url, tried) = (Arc::clone(&item.object.url), item.candidates.tried());
+        let held = item.object.held_as();
         for task in self.users(object, &[State::Staging]) {
+            let object = held;
             let (url, tried) = (Arc::clone(&url), tried.clone());
             self.fail(task, StageError::Unobtainable { object, url, tried });
         }

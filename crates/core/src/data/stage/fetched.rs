@@ -151,6 +151,7 @@ impl Stage {
                 return self.redirect(object, &new);
             }
             FetchError::Changed(_) => Standing::Out,
+            FetchError::NoMember(why) => return self.has_no_member(object, &why),
             FetchError::Write(error) => return self.disk_trouble(object, error),
         };
         let Some(item) = self.items.get_mut(&object) else { return };
@@ -175,6 +176,17 @@ impl Stage {
             (None, None) => making.tail = Some(offset.saturating_add(bytes)),
         }
         self.go_on(object);
+    }
+
+    /// The archive of a member has none such.
+    fn has_no_member(&mut self, object: ObjectId, why: &str) {
+        let Some(url) = self.items.get(&object).map(|item| Arc::clone(&item.object.url)) else {
+            return;
+        };
+        for task in self.users(object, &[State::Staging]) {
+            let (url, why) = (Arc::clone(&url), why.to_owned());
+            self.fail(task, StageError::NoMember { url, why });
+        }
     }
 
     /// The source has another version: tasks that wait get that one.
@@ -273,15 +285,17 @@ impl Stage {
         }
         let mut usage = making.usage;
         let from_store = making.from.contains(&Source::Store);
+        let is_fetched = !making.from.iter().eq([&Source::Own]);
         let count = if from_store { &mut usage.store } else { &mut usage.peer };
-        count.objects += 1;
+        count.objects += u64::from(is_fetched);
         for (total, part) in
             [(&mut self.totals.store, usage.store), (&mut self.totals.peer, usage.peer)]
         {
             total.objects += part.objects;
             add(&mut total.bytes, part.bytes);
         }
-        if let Some(first) = self.users(object, &[State::Staging]).first()
+        if is_fetched
+            && let Some(first) = self.users(object, &[State::Staging]).first()
             && let Some(task) = self.tasks.get_mut(first)
         {
             let mut inputs = task.inputs.iter_mut().filter(|input| input.object.id == object);

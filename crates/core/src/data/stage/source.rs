@@ -9,6 +9,7 @@ use std::sync::Arc;
 /// What limits count by: one peer, or one store for all its objects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SourceKey {
+    Own,
     Peer(ExecutorId),
     Store(Arc<str>),
 }
@@ -16,6 +17,7 @@ pub(super) enum SourceKey {
 impl SourceKey {
     pub(super) fn of(source: Source, object: &Object) -> SourceKey {
         match source {
+            Source::Own => SourceKey::Own,
             Source::Peer(executor) => SourceKey::Peer(executor),
             Source::Store => SourceKey::Store(Arc::from(object.store())),
         }
@@ -79,14 +81,17 @@ pub(super) struct Candidates {
 impl Candidates {
     /// Adds what is not known, and believes peers again that had not got it.
     /// Returns whether there is anybody else to ask.
-    pub(super) fn add(&mut self, sources: &Sources) -> bool {
+    ///
+    /// `own` says that it is a member of an archive in the executor's own cache.
+    pub(super) fn add(&mut self, sources: &Sources, own: bool) -> bool {
         let mut any = false;
+        let own = own.then_some((Source::Own, false));
         let peers = sources.peers.iter().map(|peer| (Source::Peer(*peer), false));
         let store = sources.store.then_some((Source::Store, false));
         let coming = sources.coming.map(|peer| (Source::Peer(peer), true));
         // The store always has its place, so that hints alone cannot keep it
         // out.
-        for (source, is_reader) in store.into_iter().chain(peers).chain(coming) {
+        for (source, is_reader) in own.into_iter().chain(store).chain(peers).chain(coming) {
             if let Some(known) = self.list.iter_mut().find(|known| known.source == source) {
                 known.is_reader &= is_reader;
                 let again = match known.standing {
@@ -182,7 +187,7 @@ impl Candidates {
     /// Peers that can be asked, or are sending, and hold the object.
     pub(super) fn open_peers(&self) -> usize {
         let open = |one: &&Candidate| {
-            one.source != Source::Store
+            matches!(one.source, Source::Peer(_))
                 && !one.is_reader
                 && (one.in_use || one.standing == Standing::Open)
         };
@@ -199,6 +204,7 @@ impl Candidates {
     ) -> Choice {
         let sending = self.list.iter().any(|one| one.in_use);
         let order = |one: &&Candidate| match one.source {
+            Source::Own => 0,
             Source::Peer(_) if one.failures == 0 => 0,
             Source::Store => 1,
             Source::Peer(_) => 2,

@@ -98,7 +98,8 @@ impl Placement {
     ) {
         self.knows_data = true;
         self.readership.join(data, 0, count);
-        for object in data.objects.iter() {
+        // Members are known by the names of their archives.
+        for object in data.objects.iter().filter(|object| object.archive().is_none()) {
             self.catalog.name(object, false);
             self.catalog.of.insert((instance, object.id));
         }

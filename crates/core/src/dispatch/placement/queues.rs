@@ -256,7 +256,7 @@ impl DataQueue {
         offset: u64,
     ) {
         let mut inputs: Vec<ObjectNo> = Vec::new();
-        for object in data.inputs_of(offset) {
+        for object in data.inputs_of(offset).filter(|object| places(object)) {
             let number = index.want(object.id, object.size);
             if inputs.contains(&number) {
                 index.unwant(number);
@@ -335,9 +335,16 @@ impl DataQueue {
     }
 }
 
+/// Whether a task goes to where this input is. Of a member, wherever its archive is,
+/// only the member travels; and those who read members mostly read from all archives.
+fn places(object: &Object) -> bool {
+    object.archive().is_none()
+}
+
 /// How often each object is wanted, counted anew.
 pub(super) fn add_wanted(wanted: &mut BTreeMap<ObjectId, u64>, data: &Declared, offset: u64) {
-    let inputs: BTreeSet<ObjectId> = data.inputs_of(offset).map(|object| object.id).collect();
+    let inputs = data.inputs_of(offset).filter(|object| places(object));
+    let inputs: BTreeSet<ObjectId> = inputs.map(|object| object.id).collect();
     for input in inputs {
         *wanted.entry(input).or_default() += 1;
     }

@@ -7,7 +7,7 @@
 
 use super::Placement;
 use crate::data::declared::{Declared, Lists};
-use crate::data::object::ObjectId;
+use crate::data::object::{Object, ObjectId};
 use crate::dispatch::instance::{Batch, Instance};
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(super) struct Readership {
     readers: BTreeMap<ObjectId, u64>,
-    /// Room to work in: the inputs of one task, each once.
-    inputs: Vec<u32>,
+    /// Room to work in: what one task reads, each once.
+    inputs: Vec<ObjectId>,
 }
 
 impl Readership {
@@ -80,13 +80,12 @@ impl Readership {
         let (readers, inputs) = (&mut self.readers, &mut self.inputs);
         let mut read = |items: &[u32], tasks| {
             inputs.clear();
-            inputs.extend_from_slice(items);
+            let objects = items.iter().filter_map(|item| data.objects.get(*item as usize));
+            inputs.extend(objects.map(Object::held_as));
             inputs.sort_unstable();
             inputs.dedup();
-            for item in &*inputs {
-                if let Some(object) = data.objects.get(*item as usize) {
-                    change(readers, object.id, tasks);
-                }
+            for object in &*inputs {
+                change(readers, *object, tasks);
             }
         };
         match &data.inputs {

@@ -59,6 +59,13 @@ impl Objects {
         id
     }
 
+    /// A fresh member of an archive in caches.
+    fn member(&mut self, archive: ObjectId, rng: &mut Rng) -> ObjectId {
+        let size = rng.below(self.reals[&archive].size + 1);
+        let url = format!("cache:{}.zip!", archive.0);
+        self.make(&url, &Object::member_version(archive), size, false)
+    }
+
     /// What tasks read that nobody writes.
     pub(crate) fn random(rng: &mut Rng) -> Objects {
         let mut objects = Objects::default();
@@ -180,7 +187,10 @@ impl Plan {
                 let made = made.iter().flat_map(|data| &data.outputs).copied();
                 let made: Vec<ObjectId> = made.collect();
                 if !made.is_empty() {
-                    data.inputs.push(*rng.pick(&made));
+                    let id = *rng.pick(&made);
+                    let is_cached = !objects.reals[&id].object.is_stored();
+                    let is_part = is_cached && rng.percent(40);
+                    data.inputs.push(if is_part { objects.member(id, rng) } else { id });
                 }
                 task.after.push(upstream);
             }

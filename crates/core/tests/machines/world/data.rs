@@ -30,6 +30,8 @@ pub(super) struct Request {
     fetch: FetchId,
     offset: u64,
     length: Option<u64>,
+    /// The bytes of the member that is to be read of an archive.
+    member: Option<u64>,
 }
 
 /// The objects of a world, and where transfers stand.
@@ -80,7 +82,8 @@ impl World {
             Action::Delete(gone) => files.delete(gone.object),
             Action::Fetch { fetch, partial, object, source, offset, length, .. } => {
                 files.fetch(fetch, partial, offset);
-                let request = Request { node: index, fetch, offset, length };
+                let member = object.archive().map(|_| self.data.objects.reals[&object.id].size);
+                let request = Request { node: index, fetch, offset, length, member };
                 self.fetch(index, request, object.id, source);
             }
             Action::Seal { partial, object, size, .. } => {
@@ -105,7 +108,7 @@ impl World {
                 files.serve(serve, object);
                 let size = self.data.objects.reals[&object].size;
                 if let Some(request) = self.data.serves.remove(&(index, serve)) {
-                    self.transfer(request, size);
+                    self.transfer(request, request.member.unwrap_or(size));
                 }
                 self.soon(Due::Stage(index, Event::Served(serve)));
             }
@@ -162,12 +165,21 @@ impl World {
     // Transfers.
 
     fn fetch(&mut self, index: usize, request: Request, object: ObjectId, source: Source) {
+        let real = self.data.objects.reals[&object].clone();
+        let held = real.object.held_as();
         if let Source::Peer(peer) = source {
             let at = self.nodes[index].files.peers.get(&peer).copied();
             let node = at.expect("a source was named, and not where it listens");
-            return self.soon(Due::Ask(node, object, request));
+            return self.soon(Due::Ask(node, held, request));
         }
-        let real = self.data.objects.reals[&object].clone();
+        if source == Source::Own {
+            let stage = self.nodes[index].machine.stage();
+            assert_ne!(held, object, "only members come from the own cache");
+            return match stage.is_some_and(|stage| stage.cache().holds(held)) {
+                true => self.transfer(request, real.size),
+                false => self.answer(request, 0, Err(FetchError::Gone)),
+            };
+        }
         if self.is_down() {
             let why = FetchError::Unreachable("the store is down".to_owned());
             self.answer(request, 0, Err(why));
