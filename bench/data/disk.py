@@ -4,10 +4,10 @@ so many bytes per second, with nothing of it in the page cache.
 It is a file system of its own (FUSE, spoken to the kernel without a library) over
 a folder, usually one in memory. Reads and writes take turns, each for as long as
 its bytes take, so that all who use the disk share its time; names, sizes and dates
-take none, but that creating a file or a directory takes as long as one says, one after
-another, as where a server keeps the names. Needs /dev/fuse.
+take none, but that creating a file or a directory, and opening a file, take as long as one
+says, one after another, as where a server keeps the names. Needs /dev/fuse.
 
-    disk.py MOUNTPOINT FOLDER READ_BYTES_PER_S WRITE_BYTES_PER_S [CREATE_S]
+    disk.py MOUNTPOINT FOLDER READ_BYTES_PER_S WRITE_BYTES_PER_S [CREATE_S [OPEN_S]]
 """
 
 import ctypes
@@ -50,11 +50,11 @@ CREATING = (CREATE, MKDIR, SYMLINK, LINK)
 (SET_MODE, SET_SIZE, SET_ATIME, SET_MTIME, SET_ATIME_NOW, SET_MTIME_NOW) = (1, 8, 16, 32, 128, 256)
 
 
-def limited(mountpoint, folder, read_bytes_per_s, write_bytes_per_s, create_s=0):
+def limited(mountpoint, folder, read_bytes_per_s, write_bytes_per_s, create_s=0, open_s=0):
     """Mounts a disk, which a process of its own serves until that is killed;
     that process."""
     words = [sys.executable, __file__, str(mountpoint), str(folder), str(read_bytes_per_s), str(write_bytes_per_s),
-             str(create_s)]
+             str(create_s), str(open_s)]
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
     deadline = time.monotonic() + 20
     while not os.path.ismount(mountpoint):
@@ -67,9 +67,9 @@ def limited(mountpoint, folder, read_bytes_per_s, write_bytes_per_s, create_s=0)
 class Clock:
     """When the disk has done what it was asked for."""
 
-    def __init__(self, read_bytes_per_s, write_bytes_per_s, create_s):
+    def __init__(self, read_bytes_per_s, write_bytes_per_s, create_s, open_s):
         self.rates = {READ: read_bytes_per_s, WRITE: write_bytes_per_s}
-        self.create_s = create_s
+        self.names_s = {OPEN: open_s, **{kind: create_s for kind in CREATING}}
         # When bytes can be moved, and names made.
         self.free_at = [0.0, 0.0]
         self.waiting = []
@@ -77,7 +77,7 @@ class Clock:
 
     def add(self, kind, count, answer):
         of_names = kind not in self.rates
-        seconds = self.create_s if of_names else count / self.rates[kind]
+        seconds = self.names_s[kind] if of_names else count / self.rates[kind]
         ahead = 0 if of_names else AHEAD_S
         self.free_at[of_names] = max(self.free_at[of_names], time.monotonic() - ahead) + seconds
         self.added += 1
@@ -159,7 +159,7 @@ class Disk:
             if kind in (READ, WRITE):
                 count = len(answer) if kind == READ else struct.unpack_from("<I", answer)[0]
                 self.clock.add(kind, count, (unique, 0, answer))
-            elif kind in CREATING and self.clock.create_s > 0:
+            elif self.clock.names_s.get(kind, 0) > 0:
                 self.clock.add(kind, 1, (unique, 0, answer))
             else:
                 self.say(unique, 0, answer)
@@ -421,8 +421,8 @@ def prefer_session():
 
 def main():
     prefer()
-    mountpoint, folder, read_bytes_per_s, write_bytes_per_s, *create_s = sys.argv[1:]
-    create_s = float(create_s[0]) if create_s else 0
+    mountpoint, folder, *numbers = sys.argv[1:]
+    clock = Clock(*[float(number) for number in [*numbers, "0", "0"][:4]])
     device = os.open("/dev/fuse", os.O_RDWR)
     libc = ctypes.CDLL(None, use_errno=True)
     options = f"fd={device},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()},max_read={PIECE_BYTES}"
@@ -430,7 +430,7 @@ def main():
     if libc.mount(*words, ctypes.c_ulong(0), options.encode()) != 0:
         number = ctypes.get_errno()
         sys.exit(f"cannot mount a file system at {mountpoint}: {os.strerror(number)}")
-    Disk(device, pathlib.Path(folder), Clock(float(read_bytes_per_s), float(write_bytes_per_s), create_s)).serve()
+    Disk(device, pathlib.Path(folder), clock).serve()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ fn write(path: &Path, members: &[(String, usize)], level: u32) {
 /// Data that differ from member to member, half of them compressible.
 fn data(at: usize, size: usize) -> Vec<u8> {
     (0..size)
-        .map(|byte| (byte * byte / (1 + at % 7) + at) as u8 & if at % 2 == 0 { 3 } else { 255 })
+        .map(|byte| {
+            (byte * byte / (1 + at % 7) + at) as u8 & if at.is_multiple_of(2) { 3 } else { 255 }
+        })
         .collect()
 }
 
