@@ -1,5 +1,5 @@
-//! Members that are read from an archive in the own cache; those of peers are in
-//! `tests/peers`.
+//! Members of an archive in the own cache. Those of peers are read by
+//! `cli/tests/end_to_end/data/shuffle.rs`, at every level of security.
 
 use super::*;
 use falkon_archive::{Source, WriteOptions, Writer};
