@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// Each of our crates, with all that it may depend on; `*` is anything that is
 /// not ours.
-const MAY: [(&str, &[&str]); 18] = [
+const MAY: [(&str, &[&str]); 19] = [
     ("falkon-core", &["thiserror"]),
     ("falkon-wire", &["falkon-core", "rmp", "thiserror"]),
     ("falkon-lock", &["*"]),
@@ -44,6 +44,7 @@ const MAY: [(&str, &[&str]); 18] = [
             "*",
         ],
     ),
+    ("falkon-relay", &["falkon-core", "falkon-wire", "falkon-net", "falkon-dispatcher", "*"]),
     ("falkon-sim", &["falkon-core", "falkon-wire", "thiserror"]),
     (
         "falkon-cli",
@@ -59,6 +60,7 @@ const MAY: [(&str, &[&str]); 18] = [
             "falkon-provision",
             "falkon-dispatcher",
             "falkon-executor",
+            "falkon-relay",
             "falkon-sim",
             "*",
         ],

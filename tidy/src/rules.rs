@@ -201,7 +201,7 @@ fn names(file: &File) -> Vec<Finding> {
 }
 
 /// What a bound may be counted in.
-const UNITS: [&str; 22] = [
+const UNITS: [&str; 25] = [
     "TASKS",
     "RUNS",
     "BYTES",
@@ -224,6 +224,9 @@ const UNITS: [&str; 22] = [
     "SNAPSHOTS",
     "MEMBERS",
     "ARCHIVES",
+    "CLASSES",
+    "RELAYS",
+    "SUBMISSIONS",
 ];
 
 /// Every bound of the core names its unit last (before `MAX` or `MIN`).

@@ -66,6 +66,8 @@ enum Command {
     Run(Box<run::RunArgs>),
     /// Start a dispatcher
     Start(service::start::StartArgs),
+    /// Start a relay: a dispatcher whose executors run the tasks of another dispatcher
+    Relay(Box<service::relay::RelayArgs>),
     /// Start an executor: it runs a dispatcher's tasks on this machine
     Executor(service::executor::ExecutorArgs),
     /// Submit tasks to a dispatcher; prints the instance they belong to
@@ -126,6 +128,7 @@ pub fn main() -> ExitCode {
     let exit = match cli.command {
         Command::Run(args) => run::run(*args),
         Command::Start(args) => service::start::start(args),
+        Command::Relay(args) => service::relay::relay(*args),
         Command::Executor(args) => service::executor::executor(args),
         Command::Submit(args) => submit::submit(*args),
         Command::Everywhere(args) => everywhere::everywhere(*args),

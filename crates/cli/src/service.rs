@@ -2,6 +2,7 @@
 
 pub(crate) mod executor;
 pub(crate) mod log;
+pub(crate) mod relay;
 pub(crate) mod start;
 
 use falkon_core::task::Time;

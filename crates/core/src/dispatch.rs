@@ -55,6 +55,7 @@ mod state;
 mod submit;
 mod submitters;
 mod subscriptions;
+mod subtree;
 mod unoffered;
 mod update;
 mod values;
@@ -73,6 +74,7 @@ use outbound::Outbound;
 use pages::Paging;
 use placement::Placement;
 use runnable::Runnable;
+use std::collections::BTreeSet;
 use unoffered::Unoffered;
 
 pub use ack_coalescing::{AckCoalescing, AckEvent, Classify, Traffic};
@@ -91,6 +93,7 @@ pub use outputs::PagedOutput;
 pub use pages::{Page, PageBounds, PagePlace, StoredPage};
 pub use placement::diffusion;
 pub use recover::{Record, RecoverError};
+pub use subtree::{NodeClass, Subtree, SubtreeError};
 pub use whereabouts::Whereabouts;
 
 /// A dispatcher's whole state.
@@ -123,6 +126,8 @@ pub struct Dispatcher {
     comeback: Comeback,
     /// How often tasks were tried and who has them, for the journal.
     attempts: attempts::Ledger,
+    /// The relays that lend this dispatcher's executors.
+    lent_to: BTreeSet<u64>,
 }
 
 impl Dispatcher {
@@ -173,6 +178,12 @@ impl Dispatcher {
                 let attached = self.attach(connection, instance);
                 let result = attached.and_then(|()| self.cancel(instance, &selection));
                 self.reply_done(connection, request, result);
+            }
+            Event::Withdraw { connection, request, instance, count } => {
+                let attached = self.attach(connection, instance);
+                let withdrawn = attached.and_then(|()| self.withdraw_ready(instance, count));
+                let reply = withdrawn.map_or_else(Reply::Refused, Reply::Withdrawn);
+                self.reply(connection, request, reply);
             }
             Event::Destroy { connection, request, instance } => {
                 let attached = self.attach(connection, instance);
@@ -476,6 +487,12 @@ impl<'a> ExecutorView<'a> {
     pub fn cache(&self) -> Option<(CacheState, u64)> {
         let held = self.placement.held_count(self.executor.id);
         Some((self.executor.cache.unwrap_or_default(), held))
+    }
+
+    /// What is below it, if it is a relay.
+    #[must_use]
+    pub fn subtree(&self) -> Option<&'a Subtree> {
+        self.executor.subtree.as_deref()
     }
 
     /// Whether it is connected.

@@ -23,7 +23,7 @@ mod room;
 mod staging;
 mod streams;
 mod templates;
-mod updates;
+pub(crate) mod updates;
 
 use crate::collect::CollectOptions;
 use crate::data::declared::Peer;

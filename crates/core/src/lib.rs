@@ -16,6 +16,7 @@ pub mod limits;
 pub mod metrics;
 pub mod model;
 pub mod provision;
+pub mod relay;
 pub mod result;
 pub mod runset;
 pub mod task;

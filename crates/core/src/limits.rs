@@ -18,6 +18,19 @@ pub const TASK_BYTES_MAX: u64 = SUBMISSION_BYTES_MAX;
 /// The name of an instance, an executor, a custom resource or a queue of the
 /// provisioner.
 pub const NAME_BYTES_MAX: usize = 256;
+/// Classes of nodes that a relay tells apart; the smallest beyond that are counted as
+/// one.
+pub const NODE_CLASSES_MAX: usize = 64;
+/// Submissions of a relay that the dispatcher below has not answered.
+pub const RELAY_SUBMISSIONS_MAX: usize = 16;
+/// Bytes of rows from several orders that a relay submits together.
+pub const RELAY_SUBMISSION_BYTES_MAX: u64 = 4 << 20;
+/// Pause before a relay sends a submission again that was refused for now.
+pub const RELAY_RETRY_MICROS: u64 = 1_000_000;
+/// How long a task stays below a relay where no node is large enough for it any more.
+pub const RELAY_UNOFFERED_MICROS: u64 = 10_000_000;
+/// Relays below one another and side by side that one dispatcher knows of.
+pub const SUBTREE_RELAYS_MAX: usize = 4096;
 /// The address where an executor serves what it caches, and what it is known
 /// by there.
 pub const ADDRESS_BYTES_MAX: usize = 512;

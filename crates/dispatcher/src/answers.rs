@@ -28,6 +28,7 @@ pub(super) fn is_question(message: &FromClient) -> bool {
             | FromClient::Find { .. }
             | FromClient::Reach { .. }
             | FromClient::ReachOutput { .. }
+            | FromClient::Subtree { .. }
             | FromClient::Provision { ask: ProvisionAsk::Status { .. }, .. }
     )
 }

@@ -4,7 +4,7 @@ use super::Driver;
 use falkon_core::data::object::Object;
 use falkon_core::dispatch::{
     ConnectionId, Dispatcher, ExecutorView, Expiry, InstanceView, Lifetime, Purpose, Scope,
-    Whereabouts,
+    Subtree, Whereabouts,
 };
 use falkon_core::result::Stream;
 use falkon_core::task::{InstanceId, Rows, TaskId, Time};
@@ -273,5 +273,6 @@ fn executor_status(executor: &ExecutorView<'_>) -> ExecutorStatus {
         connected: executor.is_connected(),
         suspended_until: executor.suspended_until(),
         cache: executor.cache().map(|(state, objects)| CacheStatus { objects, state }),
+        nodes: executor.subtree().map(Subtree::node_count),
     }
 }

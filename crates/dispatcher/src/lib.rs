@@ -34,9 +34,10 @@ mod store;
 use crate::pages::{PageError, PageFiles, Pages};
 use commit::Committed;
 use falkon_core::dispatch::{
-    AckCoalescing, AckEvent, Action, ConnectionId, Dispatcher, Event, PageBounds, PagePlace, Reply,
+    AckCoalescing, AckEvent, Action, ConnectionId, Dispatcher, Event, Join, PageBounds, PagePlace,
+    Reply,
 };
-use falkon_core::task::{InstanceId, Time};
+use falkon_core::task::{InstanceId, Resources, Time};
 use falkon_net::Log;
 use falkon_net::clock::{Alarm, Clock};
 use falkon_net::secure::{Acceptor, AcceptorError, Epochs, EpochsError, Identity, Role};
@@ -300,6 +301,14 @@ async fn moved(pages: &mut Option<Pages>) -> Event {
     }
 }
 
+/// A line about an executor that joins. A relay says later what it offers.
+fn joined(join: &Join) -> String {
+    match join.capacity == Resources::default() {
+        true => format!("relay {} joined", join.name),
+        false => format!("executor {} joined with {}", join.name, join.capacity),
+    }
+}
+
 /// The next measurement of the journal's disk; waits for ever without one.
 async fn measured(gauge: Option<&Gauge>) {
     match gauge {
@@ -484,10 +493,7 @@ impl Driver {
                                     // A refused executor is logged when it is
                                     // refused.
                                     if join.check().is_ok() {
-                                        (self.log)(&format!(
-                                            "executor {} joined with {}",
-                                            join.name, join.capacity
-                                        ));
+                                        (self.log)(&joined(&join));
                                     }
                                     Event::Join { connection, join }
                                 }
@@ -622,6 +628,7 @@ impl Driver {
                 ToClient::Created { request, instance, secret: Hidden(secret) }
             }
             Reply::Accepted { first, count } => ToClient::Accepted { request, first, count },
+            Reply::Withdrawn(runs) => ToClient::Withdrawn { request, runs },
             Reply::Done => ToClient::Done { request },
             Reply::Refused(error) => ToClient::Refused { request, reason: Refusal::Request(error) },
         }

@@ -15,13 +15,17 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         | FromClient::Acknowledge { instance, .. }
         | FromClient::Cancel { instance, .. }
         | FromClient::Destroy { instance, .. }
+        | FromClient::Withdraw { instance, .. }
         | FromClient::ReachOutput { instance, .. }
         | FromClient::Tasks { instance, .. } => Some(*instance),
         FromClient::Status { instance, .. }
         | FromClient::Objects { instance, .. }
         | FromClient::Find { instance, .. }
         | FromClient::Reach { instance, .. } => *instance,
-        FromClient::Create { .. } | FromClient::Stop { .. } | FromClient::Provision { .. } => None,
+        FromClient::Create { .. }
+        | FromClient::Stop { .. }
+        | FromClient::Provision { .. }
+        | FromClient::Subtree { .. } => None,
     }
 }
 
@@ -41,6 +45,8 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Reach { request, .. }
         | FromClient::ReachOutput { request, .. }
         | FromClient::Provision { request, .. }
+        | FromClient::Subtree { request, .. }
+        | FromClient::Withdraw { request, .. }
         | FromClient::Stop { request } => Some(*request),
         FromClient::Acknowledge { .. } => None,
     }

@@ -128,6 +128,14 @@ impl Driver {
                 self.answer_question(connection, request, answer);
                 return;
             }
+            FromClient::Withdraw { request, instance, count } => {
+                Event::Withdraw { connection, request, instance, count }
+            }
+            FromClient::Subtree { request, relay } => {
+                let subtree = self.core.subtree(relay);
+                self.answer_question(connection, request, ToClient::Subtree { request, subtree });
+                return;
+            }
             FromClient::Provision { request, ask } => {
                 let answer = self.ask_provisioner(now, request, ask);
                 self.answer_question(connection, request, answer);

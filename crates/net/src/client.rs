@@ -12,6 +12,7 @@ use crate::secure::{
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::dispatch::{
     Access, Delivery, FoundObject, InstanceOptions, ObjectStatus, Purpose, RequestError, Selection,
+    Subtree,
 };
 use falkon_core::result::Stream;
 use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId};
@@ -223,6 +224,33 @@ impl Client {
         selection: Selection,
     ) -> Result<(), ClientError> {
         done(self.ask(|request| FromClient::Cancel { request, instance, selection }).await?)
+    }
+
+    /// Takes up to `count` tasks back that no executor has: they end as cancelled.
+    /// Returns runs of them, as (first, count).
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn withdraw(
+        &self,
+        instance: InstanceId,
+        count: u64,
+    ) -> Result<Vec<(u64, u64)>, ClientError> {
+        match self.ask(|request| FromClient::Withdraw { request, instance, count }).await? {
+            ToClient::Withdrawn { runs, .. } => Ok(runs),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// The nodes that a relay of this identity lends.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn subtree(&self, relay: u64) -> Result<Subtree, ClientError> {
+        match self.ask(|request| FromClient::Subtree { request, relay }).await? {
+            ToClient::Subtree { subtree, .. } => Ok(subtree),
+            other => Err(unexpected(other)),
+        }
     }
 
     /// Frees an instance with everything in it.
@@ -461,7 +489,9 @@ async fn read(
                 | ToClient::Objects { request, .. }
                 | ToClient::Found { request, .. }
                 | ToClient::Reached { request, .. }
-                | ToClient::Provision { request, .. } => *request,
+                | ToClient::Provision { request, .. }
+                | ToClient::Subtree { request, .. }
+                | ToClient::Withdrawn { request, .. } => *request,
                 ToClient::Results(_) => {
                     if let ToClient::Results(delivery) = message {
                         deliveries.push(Ok(delivery));

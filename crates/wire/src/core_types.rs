@@ -13,9 +13,10 @@ use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOption, PolicyOptions};
 use falkon_core::dispatch::{
     Access, AccessError, Assigned, Attempts, BatchId, Delivery, FoundObject, Held, HolderStatus,
-    InstanceOptions, Join, Keep, Lease, ObjectStatus, Order, Page, PagePlace, PagedOutput, Prepare,
-    Purpose, Record, RequestError, Selection, StoredPage, Update,
+    InstanceOptions, Join, Keep, Lease, NodeClass, ObjectStatus, Order, Page, PagePlace,
+    PagedOutput, Prepare, Purpose, Record, RequestError, Selection, StoredPage, Subtree, Update,
 };
+use falkon_core::relay::Note;
 use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
 };
@@ -172,7 +173,16 @@ wire_struct!(Order {
     leave,
 });
 wire_struct!(Lease { allocation, leaves_in_micros });
-wire_struct!(Update { number, reports, returned, recalled, leaving, staged, kept, cache });
+wire_struct!(Update { number, reports, returned, recalled, leaving, staged, kept, cache, subtree });
+wire_struct!(Subtree { process, relays, nodes });
+wire_struct!(NodeClass { capacity, count });
+wire_enum!(Note {
+    0 => Identity(identity),
+    1 => Instance(instance),
+    2 => Sent { below, held },
+    3 => Gone { below, count },
+    4 => Upstream { high, low },
+});
 wire_struct!(Join { incarnation, name, capacity, held, reports, serves, lease });
 wire_enum!(Selection { 0 => All, 1 => Runs(runs) });
 wire_struct!(Delivery { instance, from, results, executors, counts, complete });
@@ -242,6 +252,8 @@ wire_list!(
     (ObjectId, Vec<ExecutorId>),
     ExecutorId,
     (Resources, u64),
+    NodeClass,
+    Note,
     ObjectStatus,
     HolderStatus,
     FoundObject,

@@ -10,7 +10,7 @@ use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::CacheState;
 use falkon_core::dispatch::{
     Access, AccessError, Delivery, FoundObject, InstanceOptions, Join, ObjectStatus, Order,
-    Purpose, RequestError, Selection, Update,
+    Purpose, RequestError, Selection, Subtree, Update,
 };
 use falkon_core::result::{Counts, Finished, Stream};
 use falkon_core::task::{ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
@@ -157,6 +157,23 @@ pub enum FromClient {
         /// The stream.
         stream: Stream,
     },
+    /// Ask what nodes there are, for a relay that lends them. Answer:
+    /// [`ToClient::Subtree`].
+    Subtree {
+        /// Comes back in the answer.
+        request: u64,
+        /// The relay's identity.
+        relay: u64,
+    },
+    /// Take tasks back that no executor has. Answer: [`ToClient::Withdrawn`].
+    Withdraw {
+        /// Comes back in the answer.
+        request: u64,
+        /// The instance.
+        instance: InstanceId,
+        /// How many tasks, at most.
+        count: u64,
+    },
     /// Ask something of the provisioner. Answer: [`ToClient::Provision`] or
     /// [`ToClient::Done`].
     Provision {
@@ -182,6 +199,8 @@ wire_enum!(FromClient {
     12 => Reach { request, instance, object, purpose },
     13 => Provision { request, ask },
     14 => ReachOutput { request, instance, task, stream },
+    15 => Subtree { request, relay },
+    16 => Withdraw { request, instance, count },
 });
 
 /// The number of a request, from the beginning of a message that need not be
@@ -287,6 +306,20 @@ pub enum ToClient {
         /// The provisioner's status.
         status: ProvisionStatus,
     },
+    /// What nodes there are.
+    Subtree {
+        /// Of the question.
+        request: u64,
+        /// The nodes, and the relays on the way to them.
+        subtree: Subtree,
+    },
+    /// Tasks were taken back; they end as cancelled.
+    Withdrawn {
+        /// Of the question.
+        request: u64,
+        /// Runs of them, as (first, count).
+        runs: Vec<(u64, u64)>,
+    },
 }
 
 /// The proof, to an executor, of the right to do something with one data object.
@@ -313,6 +346,8 @@ wire_enum!(ToClient {
     9 => Found { request, found },
     10 => Reached { request, ticket, access },
     11 => Provision { request, status },
+    12 => Subtree { request, subtree },
+    13 => Withdrawn { request, runs },
 });
 
 impl ToClient {
@@ -331,7 +366,9 @@ impl ToClient {
             | ToClient::Gone { .. }
             | ToClient::Objects { .. }
             | ToClient::Found { .. }
-            | ToClient::Provision { .. } => false,
+            | ToClient::Provision { .. }
+            | ToClient::Subtree { .. }
+            | ToClient::Withdrawn { .. } => false,
         }
     }
 }
@@ -493,6 +530,8 @@ pub struct ExecutorStatus {
     pub suspended_until: Option<Time>,
     /// The executor's cache, if it has one.
     pub cache: Option<CacheStatus>,
+    /// How many nodes are below it, if it is a relay.
+    pub nodes: Option<u64>,
 }
 wire_struct!(ExecutorStatus {
     id,
@@ -503,7 +542,8 @@ wire_struct!(ExecutorStatus {
     prefetched,
     connected,
     suspended_until,
-    cache
+    cache,
+    nodes
 });
 
 /// An executor's cache.

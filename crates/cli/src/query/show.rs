@@ -126,14 +126,17 @@ fn others_line(others: &[&ExecutorStatus], wide: usize) -> String {
 
 /// The trouble of an executor.
 fn executor_note(executor: &ExecutorStatus, now: Time) -> String {
-    match executor.suspended_until {
+    let below = executor.nodes.map(|nodes| format!(", a relay to {}", counted(nodes, "node")));
+    let below = below.unwrap_or_default();
+    let trouble = match executor.suspended_until {
         Some(until) => format!(
             " (suspended for {}: it could not start the tasks it was given)",
             span(until.since(now) as f64 / 1e6)
         ),
         None if executor.connected => String::new(),
         None => " (disconnected)".to_owned(),
-    }
+    };
+    below + &trouble
 }
 
 /// Executors that are to come from batch schedulers, a line for each queue.
@@ -199,6 +202,7 @@ fn status_json(status: &Status) -> Value {
                 "tasks": executor.tasks,
                 "prefetched": executor.prefetched,
                 "cache": executor.cache.as_ref().map(caches::json),
+                "nodes": executor.nodes,
             })
         })
         .collect();
@@ -300,6 +304,7 @@ mod tests {
             connected: id % 1000 != 999,
             suspended_until: None,
             cache: None,
+            nodes: None,
         };
         (0..count).map(executor).collect()
     }

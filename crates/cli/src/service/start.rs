@@ -3,6 +3,7 @@
 mod listen;
 
 use super::log_to_stderr;
+use super::relay::{Lending, Upstream};
 use crate::access::places;
 use crate::exit::{Exit, runtime};
 use crate::plan::quantity::{KeepFor, keep_for};
@@ -107,6 +108,13 @@ pub(crate) struct StartArgs {
     provision: Vec<String>,
 }
 
+impl StartArgs {
+    /// Whether nothing outlives the dispatcher.
+    pub(super) fn keeps_no_journal(&self) -> bool {
+        self.no_journal
+    }
+}
+
 fn concentrators(text: &str) -> Result<Concentrators, String> {
     match text {
         "auto" => Ok(Concentrators::Auto),
@@ -120,12 +128,13 @@ fn concentrators(text: &str) -> Result<Concentrators, String> {
 pub(crate) fn start(args: StartArgs) -> Exit {
     crate::machine::raise_open_files();
     match runtime() {
-        Ok(runtime) => runtime.block_on(serve(args)).unwrap_or_else(|exit| exit),
+        Ok(runtime) => runtime.block_on(serve(args, None)).unwrap_or_else(|exit| exit),
         Err(exit) => exit,
     }
 }
 
-async fn serve(args: StartArgs) -> Result<Exit, Exit> {
+/// Runs a dispatcher; one that has an upstream lends its executors to that.
+pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result<Exit, Exit> {
     let Some(dir) = args.dir.clone().or_else(|| places().default_directory()) else {
         return Err(Exit::usage("no home directory is known: say --dir DIR"));
     };
@@ -202,12 +211,21 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
         access_path.display()
     ));
     let serving = tokio::spawn(handle.clone().serve(listener, acceptor, args.concentrators));
+    let machine_durable = matches!(args.durability, Durability::Machine);
+    let lending = upstream.map(|upstream| upstream.lend(&handle, &dir, machine_durable));
+    let mut lending = std::pin::pin!(lending_ended(lending));
     // A dispatcher outlives the terminal that it was started from.
     let _hangups = signal(SignalKind::hangup());
     let mut interrupts = Interrupts::new();
     let mut stopped = stopped;
     let how = tokio::select! {
+        biased;
         how = &mut stopped => how,
+        ended = &mut lending => {
+            handle.stop().await;
+            stopped.await.ok();
+            return ended;
+        }
         () = interrupts.next() => {
             log("stopping; it continues when started again with the same directory");
             handle.stop().await;
@@ -219,6 +237,14 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
         Ok(Stopped::Asked) => Ok(Exit::Success),
         Ok(Stopped::JournalFailed) => Ok(Exit::Failure),
         Err(_) => Err(Exit::failure("the dispatcher has ended unexpectedly")),
+    }
+}
+
+/// How the lending of executors has ended; waits for ever where none are lent.
+async fn lending_ended(lending: Option<Lending>) -> Result<Exit, Exit> {
+    match lending {
+        Some(lending) => lending.ended().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -30,6 +30,7 @@ mod listening;
 mod network;
 mod overflow;
 mod provision;
+mod relays;
 mod results;
 mod resume;
 mod room;

@@ -1,7 +1,7 @@
 //! The executors that a dispatcher has: those whose names can be shown and passed
 //! on.
 
-use super::Join;
+use super::{Join, SubtreeError};
 use crate::limits::{
     ADDRESS_BYTES_MAX, CUSTOM_NAMES_MAX, FINGERPRINT_BYTES_MAX, JOIN_RUNS_MAX, NAME_BYTES_MAX,
 };
@@ -30,6 +30,9 @@ pub enum JoinError {
          bytes"
     )]
     Address,
+    /// It is a relay that cannot be one here.
+    #[error(transparent)]
+    Subtree(SubtreeError),
     /// It has tasks in too many runs.
     #[error(
         "the executor has tasks in {runs} runs, and at most {JOIN_RUNS_MAX} are taken over: start \

@@ -68,6 +68,39 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// Takes up to `count` tasks back that no executor has, the last in their queues
+    /// first: they end as cancelled. Returns which. There are none while executors
+    /// may come back with them.
+    pub(super) fn withdraw_ready(
+        &mut self,
+        id: InstanceId,
+        count: u64,
+    ) -> Result<Vec<(u64, u64)>, RequestError> {
+        let instance = self.instances.find(&id).ok_or(RequestError::NoInstance(id))?;
+        let mut wanted = RunSet::default();
+        if self.comeback.until().is_none() {
+            let mut left = count;
+            for (_, queue) in instance.queues.iter() {
+                let runs: Vec<_> = queue.runs().map(|run| (run.first, run.count)).collect();
+                for (first, there) in runs.into_iter().rev() {
+                    if wanted.run_count() >= RECORD_RUNS_MAX {
+                        break;
+                    }
+                    let taken = there.min(left);
+                    wanted.insert(first + there - taken, taken);
+                    left -= taken;
+                }
+            }
+        }
+        for runs in records_of(&wanted) {
+            self.journal(Record::Cancelled { instance: id, runs });
+        }
+        self.end_queued(id, &wanted);
+        self.outbound.mark(id);
+        self.unplaced = true;
+        Ok(wanted.iter().collect())
+    }
+
     /// Cancels the rest of instances that are to end with the first failure,
     /// and have had it.
     pub(super) fn fail_fast(&mut self) {

@@ -4,6 +4,7 @@
 mod progress;
 mod quiescent;
 
+use super::fleet::Executor;
 use super::instance::Instance;
 use super::placement::Placement;
 use super::values::Value;
@@ -200,7 +201,7 @@ impl InstanceView<'_> {
         self.dispatcher
             .fleet
             .iter()
-            .map(|executor| &executor.capacity)
+            .flat_map(Executor::node_capacities)
             .max_by_key(|capacity| capacity.cpus_milli)
     }
 }

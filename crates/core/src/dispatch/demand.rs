@@ -96,8 +96,7 @@ impl Dispatcher {
 
     /// When the last of a run of tasks in flight is expected to end.
     fn end_of(&self, executor: &Executor, run: &InFlight, estimate_micros: u64) -> Time {
-        let need = &self.needs[run.need].resources;
-        let slots = executor.capacity.count_of(need, run.count).max(1);
+        let slots = executor.slots_for(&self.needs[run.need]).clamp(1, run.count.max(1));
         run.dispatched.after(estimate_micros.saturating_mul(run.count.div_ceil(slots)))
     }
 

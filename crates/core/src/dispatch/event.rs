@@ -3,7 +3,7 @@
 use super::diffusion::{PolicyError, PolicyOptions};
 use super::journal_room::Disk;
 use super::pages::{Page, PagePlace};
-use super::{Expiry, JoinError, Record, Selection};
+use super::{Expiry, JoinError, Record, Selection, Subtree};
 use crate::data::declared::{AssignedData, DataOrder, Serving};
 use crate::data::stage::Changes;
 use crate::limits::{INSTANCES_MAX, NAME_BYTES_MAX};
@@ -168,6 +168,8 @@ pub struct Update {
     pub kept: Vec<(u64, u64)>,
     /// What has changed in its cache.
     pub cache: Option<Box<Changes>>,
+    /// What is below it, if it is a relay and has not said so yet.
+    pub subtree: Option<Box<Subtree>>,
 }
 
 impl Update {
@@ -181,6 +183,7 @@ impl Update {
             && self.staged.is_empty()
             && self.kept.is_empty()
             && self.cache.is_none()
+            && self.subtree.is_none()
     }
 }
 
@@ -281,6 +284,17 @@ pub enum Event {
         instance: InstanceId,
         /// Which tasks.
         selection: Selection,
+    },
+    /// A client takes tasks back that no executor has.
+    Withdraw {
+        /// Who asks.
+        connection: ConnectionId,
+        /// Which reply is awaited.
+        request: u64,
+        /// Which instance.
+        instance: InstanceId,
+        /// How many tasks, at most: the last in their queues first.
+        count: u64,
     },
     /// A client is through with an instance.
     Destroy {
@@ -455,6 +469,9 @@ pub enum Reply {
         /// How many.
         count: u64,
     },
+    /// Tasks were withdrawn: runs of them, as (first, count). They end as
+    /// cancelled.
+    Withdrawn(Vec<(u64, u64)>),
     /// It is done.
     Done,
     /// It is not.

@@ -168,6 +168,11 @@ impl Everywhere {
         self.due.extend(wanted.map(|(id, _)| (*id, executor)));
     }
 
+    /// An executor is a relay, which runs nothing itself.
+    pub(super) fn forget_due(&mut self, executor: u64) {
+        self.due.retain(|(_, joined)| *joined != executor);
+    }
+
     /// Executors that join are to run this from now on.
     fn begin_joining(&mut self, id: InstanceId, made: (TaskId, u64), submission: Submission) {
         self.joining.insert(id, Joining { submission, made });
@@ -261,6 +266,8 @@ impl Dispatcher {
     /// restart; what they offer is not known.
     fn executors_there(&self, offering: &Resources) -> Vec<u64> {
         let here = self.fleet.iter().filter(|executor| !executor.leaving);
+        // A relay runs nothing itself.
+        let here = here.filter(|executor| executor.subtree.is_none());
         let here = here.filter(|executor| executor.capacity.fits(offering));
         let mut there: BTreeSet<u64> = here.map(|executor| executor.incarnation).collect();
         let missing = self.comeback.missing().map(|(incarnation, _, _)| incarnation);

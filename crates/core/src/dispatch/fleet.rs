@@ -8,6 +8,7 @@
 //! does not hold. Only timers and ids from outside may be stale.
 
 mod check;
+mod classes;
 mod executor;
 mod loads;
 mod membership;
@@ -23,6 +24,7 @@ use super::ConnectionId;
 use super::instance::QueueKey;
 use crate::result::Finished;
 use crate::task::{ExecutorId, InstanceId, Time};
+use classes::Classes;
 use names::Names;
 use orders::Orders;
 use registry::Registry;
@@ -62,6 +64,7 @@ pub(super) struct Fleet {
     /// Executors that are left alone, and until when.
     suspended: BTreeSet<(Time, ExecutorId)>,
     orders: Orders,
+    classes: Classes,
     busy: Busy,
     /// Some executors have had a time after which they leave.
     knows_leases: bool,
@@ -253,6 +256,8 @@ impl Fleet {
         self.served.take_if(|served| *served == id);
         self.count_busy(id, now);
         let executor = &mut self.roster[id];
+        let is_lent = !executor.leaving && executor.suspended_until.is_none();
+        self.classes.count(executor, is_lent);
         let is_available = executor.takes_tasks()
             && (executor.free.cpus_milli > 0 || executor.capacity.cpus_milli == 0);
         match executor.turn {

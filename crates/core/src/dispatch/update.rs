@@ -1,7 +1,7 @@
 //! Updates of executors: reports, tasks given back, changes of caches, leaving.
 
 use super::outputs::admit_overflow;
-use super::{Action, ConnectionId, Dispatcher, Held, Update};
+use super::{Action, ConnectionId, Dispatcher, Held, JoinError, Update};
 use crate::result::Report;
 use crate::task::{ExecutorId, TaskId, Time};
 
@@ -20,6 +20,13 @@ impl Dispatcher {
         admit_held(&mut update.returned);
         admit_held(&mut update.staged);
         admit_overflow(self.fleet[id].incarnation, &mut update.reports);
+        if let Some(subtree) = update.subtree.take()
+            && let Err(error) = self.lend(connection, id, *subtree)
+        {
+            let error = JoinError::Subtree(error);
+            self.outbound.push(Action::Refuse { connection, error });
+            return;
+        }
         self.fleet.hear(id, &update, now);
         // What others prefetched may be asked back for it.
         self.unplaced |= update.recalled;

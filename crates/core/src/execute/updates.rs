@@ -45,7 +45,7 @@ impl Executor {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Updates {
+pub(crate) struct Updates {
     /// Not sent yet.
     pending: VecDeque<Report>,
     /// Sent in this session under a number, not acknowledged.
@@ -64,7 +64,7 @@ fn size(report: &Report) -> u64 {
 }
 
 impl Updates {
-    pub(super) fn push(&mut self, mut report: Report) {
+    pub(crate) fn push(&mut self, mut report: Report) {
         report.bound();
         self.bytes += size(&report);
         // Instant tasks of one run that was cut up come together again.
@@ -80,35 +80,35 @@ impl Updates {
         self.pending.push_back(report);
     }
 
-    pub(super) fn give_back(&mut self, held: Held) {
+    pub(crate) fn give_back(&mut self, held: Held) {
         self.returned.push(held);
     }
 
-    pub(super) fn recalled(&mut self) {
+    pub(crate) fn recalled(&mut self) {
         self.recalled = true;
     }
 
-    pub(super) fn leaving(&mut self) {
+    pub(crate) fn leaving(&mut self) {
         self.leaving = true;
     }
 
-    pub(super) fn heartbeat(&mut self) {
+    pub(crate) fn heartbeat(&mut self) {
         self.heartbeat = true;
     }
 
     /// The dispatcher is so far behind that nothing more should start.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         let reports = self.pending.len() + self.sent_reports;
         self.bytes > REPORTS_HELD_BYTES_MAX || reports >= HELD_REPORTS_MAX
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.sent.is_empty() && self.returned.is_empty()
     }
 
     /// Whether there are reports to send, or tasks to tell of whose outputs are
     /// staged, and nothing else.
-    fn has_only_reports(&self, is_staged_told: bool) -> bool {
+    pub(crate) fn has_only_reports(&self, is_staged_told: bool) -> bool {
         (!self.pending.is_empty() || is_staged_told)
             && self.returned.is_empty()
             && !self.recalled
@@ -117,7 +117,7 @@ impl Updates {
     }
 
     /// The next message, if there is anything to say.
-    pub(super) fn next_update(
+    pub(crate) fn next_update(
         &mut self,
         cache: Option<Box<Changes>>,
         kept: Vec<(u64, u64)>,
@@ -146,6 +146,7 @@ impl Updates {
         }
         self.heartbeat = false;
         Some(Update {
+            subtree: None,
             cache,
             kept,
             staged,
@@ -177,7 +178,7 @@ impl Updates {
 
     /// The dispatcher has taken in the updates up to this number. Gives their
     /// reports.
-    pub(super) fn acknowledged(&mut self, number: u64) -> Vec<Report> {
+    pub(crate) fn acknowledged(&mut self, number: u64) -> Vec<Report> {
         let mut acknowledged = Vec::new();
         while let Some((sent, reports)) = self.sent.front_mut() {
             if *sent > number {
@@ -195,7 +196,7 @@ impl Updates {
     }
 
     /// What is held adds up.
-    pub(super) fn check(&self) -> Result<(), CheckError> {
+    pub(crate) fn check(&self) -> Result<(), CheckError> {
         let sent = self.sent.iter().flat_map(|(_, reports)| reports);
         let count = sent.clone().count();
         ensure!(count == self.sent_reports, "{count} reports were sent, not {}", self.sent_reports);
@@ -205,7 +206,7 @@ impl Updates {
     }
 
     /// The session is over: what was not acknowledged is to be sent again.
-    pub(super) fn disconnected(&mut self) {
+    pub(crate) fn disconnected(&mut self) {
         for (_, reports) in std::mem::take(&mut self.sent).into_iter().rev() {
             for report in reports.into_iter().rev() {
                 self.pending.push_front(report);
@@ -222,7 +223,7 @@ impl Updates {
     /// A session begins: the reports to register with, and the tasks whose
     /// reports follow later; all of them, if the dispatcher is to hear of
     /// something else first.
-    pub(super) fn connected(&mut self, all_later: bool) -> (Vec<Report>, Vec<Held>) {
+    pub(crate) fn connected(&mut self, all_later: bool) -> (Vec<Report>, Vec<Held>) {
         // A session begins with all that is held. What was given back since the one
         // before it ended is not among that, and must not be given back again: it may
         // have been sent here anew.

@@ -5,7 +5,7 @@ use crate::faults::cases;
 use crate::sets::any_number;
 use falkon_core::dispatch::{
     Action, Assigned, BatchId, ConnectionId, Dispatcher, Event, Held, InstanceOptions, Join, Lease,
-    Order, Prepare, Record, Selection, Update,
+    NodeClass, Order, Prepare, Record, Selection, Subtree, Update,
 };
 use falkon_core::encoded::Encoded;
 use falkon_core::execute;
@@ -13,7 +13,8 @@ use falkon_core::limits::{
     CAPTURE_BYTES_MAX, ERROR_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, RECORD_RUNS_MAX,
     REPORT_BYTES_MAX, SUBMISSION_BYTES_MAX, URL_BYTES_MAX, VALUE_BYTES_MAX,
 };
-use falkon_core::result::{Captured, Detail, Outcome, Overflow, Report, Tries};
+use falkon_core::relay;
+use falkon_core::result::{Captured, Detail, Finished, Outcome, Overflow, Report, Tries};
 use falkon_core::task::{
     After, InstanceId, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId, Time,
 };
@@ -209,6 +210,9 @@ fn event() -> impl Strategy<Value = Event> {
                 instance,
                 selection: Selection::Runs(runs),
             }),
+        1 => (connection.clone(), instance.clone(), any_number()).prop_map(
+            move |(connection, instance, count)| Event::Withdraw { connection, request, instance, count }
+        ),
         1 => (connection.clone(), instance.clone()).prop_map(move |(connection, instance)| {
             Event::Seal { connection, request, instance }
         }),
@@ -220,10 +224,11 @@ fn event() -> impl Strategy<Value = Event> {
                 connection,
                 join: Join { lease: Lease::default(), serves: None, incarnation, name, capacity, held, reports },
             }),
-        8 => (connection.clone(), any_number(), vec(report(), 0..4), (vec(held(), 0..4), vec(held(), 0..4)), 0..20u8, runs())
-            .prop_map(|(connection, number, reports, (returned, staged), bits, kept)| Event::Update {
+        8 => (connection.clone(), any_number(), vec(report(), 0..4), (vec(held(), 0..4), vec(held(), 0..4)), 0..20u8, (runs(), subtree()))
+            .prop_map(|(connection, number, reports, (returned, staged), bits, (kept, subtree))| Event::Update {
                 connection,
                 update: Update { cache: None,
+                    subtree,
                     kept,
                     number,
                     reports,
@@ -235,6 +240,16 @@ fn event() -> impl Strategy<Value = Event> {
             }),
         1 => connection.prop_map(|connection| Event::Closed { connection }),
     ]
+}
+
+/// What executors claim to be below them; most claim nothing.
+fn subtree() -> impl Strategy<Value = Option<Box<Subtree>>> {
+    let nodes = (resources(), any_number());
+    let nodes = nodes.prop_map(|(capacity, count)| NodeClass { capacity, count });
+    let subtree = (0..3u64, vec(0..4u64, 0..3), vec(nodes, 0..3));
+    let subtree = subtree
+        .prop_map(|(process, relays, nodes)| Some(Box::new(Subtree { process, relays, nodes })));
+    prop_oneof![2 => Just(None), 1 => subtree]
 }
 
 /// Runs of any numbers.
@@ -429,5 +444,77 @@ proptest! {
             }
             prop_assert!(executor.check().is_ok(), "{:?}", executor.check());
         }
+    }
+
+    #[test]
+    fn a_relay_survives_any_dispatcher_above(said in vec(said(), 0..40)) {
+        let mut relay = relay::Relay::new(1, 2, String::new());
+        let mut now = Time(0);
+        relay.begin(InstanceId(0), 0);
+        relay.handle(now, relay::Event::Subtree(Subtree::default()));
+        relay.handle(now, relay::Event::Connected { above: now });
+        // What the dispatcher below has, and has not answered.
+        let (mut sent, mut withdrawals, mut delivered) = (Vec::new(), 0, 0);
+        for said in said {
+            match said {
+                Said::Order(order) => relay.handle(now, relay::Event::Order(order)),
+                Said::Connected(true) => relay.handle(now, relay::Event::Connected { above: now }),
+                Said::Connected(false) => relay.handle(now, relay::Event::Disconnected),
+                Said::Ends(_) if !sent.is_empty() => {
+                    let (first, count): (TaskId, u64) = sent.remove(0);
+                    relay.handle(now, relay::Event::Accepted);
+                    let results = vec![finished(first, count)];
+                    relay.handle(now, relay::Event::Results { from: delivered, results });
+                    delivered += count;
+                }
+                Said::TakenBack(number) if !sent.is_empty() => {
+                    let why = (number % 2 == 0).then(String::new);
+                    for _ in sent.drain(..) {
+                        relay.handle(now, relay::Event::Refused { why: why.clone() });
+                    }
+                }
+                Said::Time(micros) => {
+                    now = now.after(micros);
+                    relay.handle_timeout(now);
+                }
+                _ if withdrawals > 0 => {
+                    withdrawals -= 1;
+                    relay.handle(now, relay::Event::Withdrawn(vec![(delivered, 5)]));
+                }
+                _ => {}
+            }
+            let mut actions = 0;
+            while let Some(action) = relay.poll_action() {
+                match action {
+                    relay::Action::Submit { first, submission } => {
+                        prop_assert_eq!(submission.check(), Ok(()));
+                        sent.push((first, submission.count));
+                    }
+                    relay::Action::Withdraw(_) => withdrawals += 1,
+                    _ => {}
+                }
+                actions += 1;
+                prop_assert!(actions < 10_000, "it goes on for ever");
+            }
+            prop_assert!(relay.check().is_ok(), "{:?}", relay.check());
+        }
+        let mut again = relay::Relay::new(1, 3, String::new());
+        relay.notes().into_iter().for_each(|note| again.recover(note));
+        prop_assert!(again.check().is_ok(), "{:?}", again.check());
+    }
+}
+
+fn finished(first: TaskId, count: u64) -> Finished {
+    Finished {
+        first,
+        count,
+        outcome: Outcome::Exit(0),
+        executor: None,
+        attempts: 1,
+        queued: Time(0),
+        dispatched: Time(0),
+        started: Time(0),
+        ended: Time(0),
+        detail: None,
     }
 }

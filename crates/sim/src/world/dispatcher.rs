@@ -418,6 +418,7 @@ fn answer(request: u64, reply: Reply) -> ToClient {
             ToClient::Created { request, instance, secret: Hidden::default() }
         }
         Reply::Accepted { first, count } => ToClient::Accepted { request, first, count },
+        Reply::Withdrawn(runs) => ToClient::Withdrawn { request, runs },
         Reply::Done => ToClient::Done { request },
         Reply::Refused(error) => ToClient::Refused { request, reason: Refusal::Request(error) },
     }

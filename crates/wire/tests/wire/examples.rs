@@ -16,8 +16,8 @@ use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
-    Access, Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Keep, Lease, Order,
-    PagedOutput, Prepare, Record, Selection, Update,
+    Access, Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Keep, Lease, NodeClass,
+    Order, PagedOutput, Prepare, Record, Selection, Subtree, Update,
 };
 use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Tries,
@@ -389,6 +389,8 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
         ("status", Status { request, instance: Some(instance), from: Some((3, 70)) }),
         ("tasks", Tasks { request, instance, first: TaskId(10), count: 1000 }),
         ("stop", Stop { request }),
+        ("subtree", Subtree { request, relay: 0x0123_4567_89ab_cdef }),
+        ("withdraw", Withdraw { request, instance: INSTANCE, count: 100 }),
         (
             "objects",
             Objects {
@@ -445,6 +447,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         connected: true,
         suspended_until: Some(NOW.after(9)),
         cache: Some(CacheStatus { objects: 12, state: cache_state() }),
+        nodes: Some(640),
     }];
     let version = "0.1.0".to_owned();
     let (now, coming, next) = (NOW.after(5), provision::coming(), Some((4, 300)));
@@ -494,6 +497,8 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
             },
         ),
         ("provision", ToClient::Provision { request, status: provision::status() }),
+        ("subtree", ToClient::Subtree { request, subtree: subtree() }),
+        ("withdrawn", ToClient::Withdrawn { request, runs: vec![(10, 90), (300, 1)] }),
     ];
     let refused = |(name, reason)| (name, ToClient::Refused { request, reason });
     messages.extend(refusals::all().into_iter().map(refused));
@@ -521,6 +526,7 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
         kept: vec![(9, 1), (300, 70_000)],
         ..Update::default()
     };
+    let lending = Update { number: 1, subtree: Some(Box::new(subtree())), ..Update::default() };
     vec![
         ("join_serving", FromExecutor::Join(Join { serves: Some(serves), ..join.clone() })),
         ("join_leased", FromExecutor::Join(Join { lease, ..join.clone() })),
@@ -528,8 +534,14 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
         ("update", FromExecutor::Update(update)),
         ("update_cache", cached(11, cache_changes())),
         ("update_cache_anew", cached(1, Changes { anew: true, ..Changes::default() })),
+        ("update_subtree", FromExecutor::Update(lending)),
         ("heartbeat", FromExecutor::Update(Update { number: 10, ..Update::default() })),
     ]
+}
+
+fn subtree() -> Subtree {
+    let nodes = vec![NodeClass { capacity: Resources::cpus(64), count: 640 }];
+    Subtree { process: 5, relays: vec![0x0123_4567_89ab_cdef, 7], nodes }
 }
 
 fn cached(number: u64, changes: Changes) -> FromExecutor {

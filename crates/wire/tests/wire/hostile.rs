@@ -191,12 +191,21 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     }
     // What an executor keeps, and is to discard.
     let runs = list_of(b"\x92\x00\x00");
-    let kept = [&b"\x92\x01\x98\x00\x90\x90\xc2\xc2\x90"[..], &runs, b"\xc0"].concat();
+    let kept = [&b"\x92\x01\x99\x00\x90\x90\xc2\xc2\x90"[..], &runs, b"\xc0\xc0"].concat();
     assert!(FromExecutor::from_bytes(&kept).is_ok());
     all_bounded(&kept);
     let discard = [&b"\x92\x01\x9a\x00\x90\x90\x00\x90\x90\x90"[..], &runs, b"\xc0\xc2"].concat();
     assert!(ToExecutor::from_bytes(&discard).is_ok());
     all_bounded(&discard);
+    // What a relay lends.
+    let nodes = list_of(b"\x92\x94\x00\x00\x00\x90\x00");
+    let relays = list_of(b"\x00");
+    for [relays, nodes] in [[&relays[..], b"\x90"], [b"\x90", &nodes]] {
+        let head = &b"\x92\x01\x99\x00\x90\x90\xc2\xc2\x90\x90\xc0\x93\x00"[..];
+        let update = [head, relays, nodes].concat();
+        assert!(FromExecutor::from_bytes(&update).is_ok());
+        all_bounded(&update);
+    }
     // What an executor says of its cache.
     let ids = list_of(&[&b"\xc4\x10"[..], &[0; 16]].concat());
     let named = list_of(&object);
@@ -208,8 +217,8 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
         [none, none, &ids, none],
         [none, none, none, &silent],
     ] {
-        let head = &b"\x92\x01\x98\x00\x90\x90\xc2\xc2\x90\x90\x97\xc2\x90"[..];
-        let update = [head, removed, named, b"\xc0", unobtainable, silent].concat();
+        let head = &b"\x92\x01\x99\x00\x90\x90\xc2\xc2\x90\x90\x97\xc2\x90"[..];
+        let update = [head, removed, named, b"\xc0", unobtainable, silent, b"\xc0"].concat();
         assert!(FromExecutor::from_bytes(&update).is_ok());
         all_bounded(&update);
     }
@@ -228,7 +237,7 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let detail = [&b"\x97"[..], captured, captured, b"\xa0\xa0", usage, b"\x00\xc0"].concat();
     let report = [&b"\x98\x00\x00\x00\x92\x00\x00\x91\x09\x00\x00"[..], &detail].concat();
     let update =
-        [&b"\x92\x01\x98\x00"[..], &list_of(&report), b"\x90\xc2\xc2\x90\x90\xc0"].concat();
+        [&b"\x92\x01\x99\x00"[..], &list_of(&report), b"\x90\xc2\xc2\x90\x90\xc0\xc0"].concat();
     assert!(FromExecutor::from_bytes(&update).is_ok());
     all_bounded(&update);
 }

@@ -10,8 +10,8 @@ use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::{
     Access, Assigned, Attempts, BatchId, Delivery, FoundObject, Held, HolderStatus,
-    InstanceOptions, Join, Keep, Lease, ObjectStatus, Order, PagePlace, PagedOutput, Prepare,
-    Purpose, Record, Selection, StoredPage, Update,
+    InstanceOptions, Join, Keep, Lease, NodeClass, ObjectStatus, Order, PagePlace, PagedOutput,
+    Prepare, Purpose, Record, Selection, StoredPage, Subtree, Update,
 };
 use falkon_core::encoded::Encoded;
 use falkon_core::limits::*;
@@ -203,6 +203,8 @@ fn the_largest_message_of_every_kind_from_a_client_fits_a_frame() {
         FromClient::Status { request, instance: Some(instance), from: Some((NUMBER, NUMBER)) },
         FromClient::Tasks { request, instance, first: TASK, count: NUMBER },
         FromClient::Stop { request },
+        FromClient::Subtree { request, relay: NUMBER },
+        FromClient::Withdraw { request, instance: INSTANCE, count: NUMBER },
         FromClient::Objects {
             request,
             instance: Some(instance),
@@ -276,8 +278,16 @@ fn the_largest_message_of_every_kind_to_a_client_fits_a_frame() {
         ToClient::Objects { request, objects, next: Some(ObjectId(u128::MAX)) },
         ToClient::Found { request, found },
         ToClient::Reached { request, ticket, access: vec![access; FOUND_EXECUTORS_MAX] },
+        ToClient::Subtree { request, subtree: subtree() },
+        ToClient::Withdrawn { request, runs: runs(RECORD_RUNS_MAX) },
     ];
     all_fit("to a client", MESSAGE_BYTES_MAX, &all);
+}
+
+fn subtree() -> Subtree {
+    let node = NodeClass { capacity: resources(), count: NUMBER };
+    let (relays, nodes) = (vec![NUMBER; SUBTREE_RELAYS_MAX], vec![node; NODE_CLASSES_MAX]);
+    Subtree { process: NUMBER, relays, nodes }
 }
 
 #[test]
@@ -312,6 +322,7 @@ fn the_largest_message_of_every_kind_from_an_executor_fits_a_frame() {
         staged: held(UPDATE_RUNS_MAX),
         kept: runs(UPDATE_KEPT_RUNS_MAX),
         cache: Some(Box::new(changes)),
+        subtree: Some(Box::new(subtree())),
     };
     let all = [FromExecutor::Join(join), FromExecutor::Update(update)];
     all_fit("from an executor", MESSAGE_BYTES_MAX, &all);

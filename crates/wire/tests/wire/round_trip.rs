@@ -38,6 +38,7 @@ round_trips! {
     messages_from_executors_come_back: any::from_executor();
     messages_to_executors_come_back: any::to_executor();
     journal_records_come_back: any::record();
+    notes_of_relays_come_back: any::note();
     commands_come_back: any::command();
     templates_come_back: any::template();
 }

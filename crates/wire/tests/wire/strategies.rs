@@ -15,8 +15,10 @@ use data::{
     shared_text, ticket, usage,
 };
 use falkon_core::dispatch::{
-    Assigned, BatchId, Delivery, Held, Join, Lease, Order, Prepare, RequestError, Selection, Update,
+    Assigned, BatchId, Delivery, Held, Join, Lease, NodeClass, Order, Prepare, RequestError,
+    Selection, Subtree, Update,
 };
+use falkon_core::relay::Note;
 use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
 };
@@ -467,6 +469,10 @@ pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
             FromClient::Tasks { request, instance, first, count }
         }),
         number().prop_map(|request| FromClient::Stop { request }),
+        (number(), number()).prop_map(|(request, relay)| FromClient::Subtree { request, relay }),
+        (number(), instance(), number()).prop_map(|(request, instance, count)| {
+            FromClient::Withdraw { request, instance, count }
+        }),
         (number(), option::of(instance()), option::of(executor()), text(), option::of(object_id()))
             .prop_map(|(request, instance, executor, prefix, after)| FromClient::Objects {
                 request,
@@ -523,6 +529,28 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
             .prop_map(|(request, ticket, access)| ToClient::Reached { request, ticket, access }),
         (number(), provision::status())
             .prop_map(|(request, status)| ToClient::Provision { request, status }),
+        (number(), subtree()).prop_map(|(request, subtree)| ToClient::Subtree { request, subtree }),
+        (number(), vec((number(), number()), 0..5))
+            .prop_map(|(request, runs)| ToClient::Withdrawn { request, runs }),
+    ]
+}
+
+fn subtree() -> impl Strategy<Value = Subtree> {
+    let nodes = (resources(), number()).prop_map(|(capacity, count)| NodeClass { capacity, count });
+    (number(), vec(number(), 0..5), vec(nodes, 0..5)).prop_map(|(process, relays, nodes)| Subtree {
+        process,
+        relays,
+        nodes,
+    })
+}
+
+pub(crate) fn note() -> impl Strategy<Value = Note> {
+    prop_oneof![
+        number().prop_map(Note::Identity),
+        instance().prop_map(Note::Instance),
+        (number(), held()).prop_map(|(below, held)| Note::Sent { below, held }),
+        (number(), number()).prop_map(|(below, count)| Note::Gone { below, count }),
+        (number(), number()).prop_map(|(high, low)| Note::Upstream { high, low }),
     ]
 }
 
@@ -547,16 +575,10 @@ pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
     let flags = (any::<bool>(), any::<bool>());
     let tasks = (vec(report(), 0..20), vec(held(), 0..5), vec(held(), 0..5));
     let kept = vec((number(), number()), 0..5);
-    let update = (number(), tasks, flags, kept, option::of(changes())).prop_map(
-        |(number, (reports, returned, staged), (recalled, leaving), kept, cache)| Update {
-            number,
-            reports,
-            returned,
-            recalled,
-            leaving,
-            staged,
-            kept,
-            cache,
+    let besides = (option::of(changes()), option::of(subtree().prop_map(Box::new)));
+    let update = (number(), tasks, flags, kept, besides).prop_map(
+        |(number, (reports, returned, staged), (recalled, leaving), kept, (cache, subtree))| {
+            Update { number, reports, returned, recalled, leaving, staged, kept, cache, subtree }
         },
     );
     prop_oneof![join.prop_map(FromExecutor::Join), update.prop_map(FromExecutor::Update)]

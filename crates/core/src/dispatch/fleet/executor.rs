@@ -7,6 +7,7 @@ use crate::dispatch::instance::QueueKey;
 use crate::dispatch::needs::{Need, NeedId, Needs};
 use crate::dispatch::queues::Takes;
 use crate::dispatch::shelf::Room;
+use crate::dispatch::subtree::Subtree;
 use crate::dispatch::{BatchId, ConnectionId, Held, Join, Order};
 use crate::limits::PREFETCH_TASKS_MAX;
 use crate::result::Tries;
@@ -98,6 +99,10 @@ pub(in crate::dispatch) struct Executor {
     pub(in crate::dispatch) leaves_at: Option<Time>,
     /// How its cache stood when it last said so.
     pub(in crate::dispatch) cache: Option<CacheState>,
+    /// What is below it, if it is a relay.
+    pub(in crate::dispatch) subtree: Option<Box<Subtree>>,
+    /// It counts among the nodes that this dispatcher lends.
+    pub(in crate::dispatch) is_lent: bool,
     /// It counts among the busy ones.
     pub(in crate::dispatch) is_busy: bool,
     /// Since when it has not, if it does not.
@@ -148,6 +153,8 @@ impl Executor {
             allocation: None,
             leaves_at: None,
             cache: None,
+            subtree: None,
+            is_lent: false,
             is_busy: false,
             idle_since: Time::default(),
             order: Order::default(),
@@ -196,9 +203,20 @@ impl Executor {
             && self.suspended_until.is_none()
     }
 
+    /// What each node there offers: its own capacity, or a relay's classes.
+    pub(in crate::dispatch) fn node_capacities(&self) -> impl Iterator<Item = &Resources> {
+        let own = self.subtree.is_none().then_some(&self.capacity);
+        let below = self.subtree.iter().flat_map(|subtree| &subtree.nodes);
+        own.into_iter().chain(below.map(|class| &class.capacity))
+    }
+
     /// Whether tasks of this need could ever run there.
     pub(in crate::dispatch) fn offers(&self, need: &Need) -> bool {
-        self.capacity.fits(&need.resources) && (!need.data || self.serves.is_some())
+        let fits = match &self.subtree {
+            None => self.capacity.fits(&need.resources),
+            Some(subtree) => subtree.fits(&need.resources),
+        };
+        fits && (!need.data || self.serves.is_some())
     }
 
     /// Whether it may be given a task of a need now: its room is free, it is not
@@ -236,7 +254,10 @@ impl Executor {
 
     /// How many tasks of a need run side by side there.
     pub(in crate::dispatch) fn slots_for(&self, need: &Need) -> u64 {
-        self.capacity.count_of(&need.resources, PREFETCH_TASKS_MAX)
+        match &self.subtree {
+            None => self.capacity.count_of(&need.resources, PREFETCH_TASKS_MAX),
+            Some(subtree) => subtree.count_of(&need.resources, PREFETCH_TASKS_MAX),
+        }
     }
 
     /// Whether a task that its user expects to take so long ends before the
@@ -268,6 +289,19 @@ impl Executor {
         });
         self.in_flight_bytes += run.row_bytes * run.count;
         self.in_flight.insert((instance, run.first), run);
+    }
+
+    /// It is a relay, and this is below it: its tasks take their room anew.
+    pub(super) fn resize(&mut self, subtree: Subtree, needs: &Needs) {
+        self.capacity = subtree.total();
+        self.free = self.capacity.clone();
+        self.subtree = Some(Box::new(subtree));
+        self.in_flight_bytes = 0;
+        let loads = std::mem::take(&mut self.loads);
+        for ((instance, _), run) in std::mem::take(&mut self.in_flight) {
+            let each_nanos = loads.of(run.need).each_nanos;
+            self.add(instance, run, needs, each_nanos);
+        }
     }
 
     /// Takes out what is in flight of `held`, if the attempt is the same.

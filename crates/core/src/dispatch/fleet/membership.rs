@@ -179,7 +179,9 @@ impl Fleet {
     /// It is not registered.
     pub(in crate::dispatch) fn remove(&mut self, id: ExecutorId, now: Time) -> Departed {
         let executor = self.roster.remove(&id);
-        let executor = executor.unwrap_or_else(|| panic!("executor {id} is not registered"));
+        let mut executor = executor.unwrap_or_else(|| panic!("executor {id} is not registered"));
+        self.classes.count(&mut executor, false);
+        self.classes.remove_relays(&executor);
         self.busy.count(now);
         self.busy.executors -= u64::from(executor.is_busy);
         if let Some(connection) = executor.connection {

@@ -41,9 +41,16 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
 
 fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
     let cache = option::of(cache_status());
-    let load = (number(), number(), any::<bool>(), option::of(time()), cache);
+    let has = (cache, option::of(number()));
+    let load = (number(), number(), any::<bool>(), option::of(time()), has);
     (executor(), text(), resources(), resources(), load).prop_map(
-        |(id, name, capacity, free, (tasks, prefetched, connected, suspended_until, cache))| {
+        |(
+            id,
+            name,
+            capacity,
+            free,
+            (tasks, prefetched, connected, suspended_until, (cache, nodes)),
+        )| {
             ExecutorStatus {
                 id,
                 name,
@@ -54,6 +61,7 @@ fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
                 connected,
                 suspended_until,
                 cache,
+                nodes,
             }
         },
     )

@@ -1,0 +1,164 @@
+//! Relays: dispatchers that lend their executors to another one.
+
+use crate::fixture::{Access, Dispatcher, Running, Site, indices, json_lines, poll_for};
+use falkon_trials::trial;
+
+/// A relay with its directory.
+struct Relay<'a> {
+    site: &'a Site,
+    name: &'static str,
+    upstream: String,
+    running: Option<Running>,
+}
+
+impl<'a> Relay<'a> {
+    fn start(site: &'a Site, name: &'static str, upstream: &str) -> Relay<'a> {
+        let running = Relay::process(site, name, upstream);
+        Relay { site, name, upstream: upstream.to_owned(), running: Some(running) }
+    }
+
+    fn process(site: &Site, name: &str, upstream: &str) -> Running {
+        let dir = site.text(name);
+        let args = ["relay", "--upstream", upstream, "--dir", &dir, "--name", name];
+        let running = site.start(args);
+        running.wait_for("dispatcher at ");
+        running
+    }
+
+    fn kill_and_restart(&mut self) {
+        self.take().kill();
+        self.running = Some(Relay::process(self.site, self.name, &self.upstream));
+    }
+
+    fn take(&mut self) -> Running {
+        self.running.take().expect("the relay runs")
+    }
+
+    fn access(&self) -> Access<'a> {
+        Access::at(self.site, &self.site.path(self.name).join("access.json"))
+    }
+
+    fn executor(&self, name: &str, slots: &str) -> Running {
+        let executor = self.access().start("executor", &["--name", name, "--slots", slots]);
+        let running = self.running.as_ref().expect("the relay runs");
+        running.wait_for(&format!("executor {name} joined"));
+        executor
+    }
+}
+
+/// Waits until the executors that a dispatcher has offer so many nodes below relays.
+fn wait_for_nodes(dispatcher: &Dispatcher<'_>, expected: &[(&str, u64)]) {
+    poll_for("the nodes below relays", || {
+        let status = dispatcher.access().status();
+        let executors = status["executors"].as_array().unwrap();
+        let is_there = |(name, nodes): &(&str, u64)| {
+            executors.iter().any(|found| found["name"] == *name && found["nodes"] == *nodes)
+        };
+        expected.iter().all(is_there).then_some(())
+    });
+}
+
+#[trial]
+fn a_queue_is_done_by_two_clusters_though_a_relay_is_killed() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let upstream = dispatcher.access().file().to_owned();
+    let mut left = Relay::start(&site, "left", &upstream);
+    let right = Relay::start(&site, "right", &upstream);
+    let _executors = [
+        left.executor("left-1", "2"),
+        left.executor("left-2", "1"),
+        right.executor("right-1", "2"),
+    ];
+    wait_for_nodes(&dispatcher, &[("left", 2), ("right", 1)]);
+    let text = dispatcher.access().run("status", &[]).exits(0).text().to_owned();
+    assert!(text.contains("3 cpus") && text.contains("a relay to 2 nodes"), "{text}");
+
+    let submit = ["--wait", "--json", "--range", "0-9999", "--", "echo", "{}"];
+    let client = dispatcher.access().start("submit", &submit);
+    client.wait_for_lines(1000);
+    left.kill_and_restart();
+    client.wait_for_lines(3000);
+    left.kill_and_restart();
+    let ran = client.finish().exits(0);
+    let expected: Vec<u64> = (0..10_000).collect();
+    assert_eq!(indices(ran.text()), expected, "results are missing, or there twice");
+    let results = json_lines(ran.text());
+    for result in &results {
+        assert_eq!(result["status"], "done", "{result}");
+        assert_eq!(result["stdout"], format!("{}\n", result["index"]), "{result}");
+    }
+    for name in ["left", "right"] {
+        assert!(results.iter().any(|result| result["executor"] == name), "{name} ran nothing");
+    }
+    // Below, nothing is left.
+    for relay in [&left, &right] {
+        poll_for("the end of all tasks below", || {
+            let status = relay.access().status();
+            let instance = &status["instances"][0];
+            (instance["ready"] == 0 && instance["dispatched"] == 0).then_some(())
+        });
+    }
+}
+
+#[trial]
+fn relays_stand_behind_one_another() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let upper = Relay::start(&site, "upper", dispatcher.access().file());
+    let lower = Relay::start(&site, "lower", upper.access().file());
+    let _executors = [lower.executor("small", "1"), lower.executor("large", "3")];
+    wait_for_nodes(&dispatcher, &[("upper", 2)]);
+    let access = dispatcher.access();
+    let args = ["--wait", "--json", "--range", "1-200", "--", "sh", "-c", "exit $(({} % 2))"];
+    let results = access.run("submit", &args).results();
+    assert_eq!(results.len(), 200);
+    for result in results {
+        let exit = (result["index"].as_u64().unwrap() + 1) % 2;
+        assert_eq!(result["exit_code"], exit, "{result}");
+    }
+    // No node below has four slots, though all together have.
+    let instance = access.submit(&["--cpus", "4", "--", "true"]);
+    let status = access.run("status", &[&instance]).exits(0);
+    assert!(status.text().contains("1 task needs 4 cpus: no executor"), "{status}");
+    let task = &access.run("tasks", &[&instance, "--json"]).results()[0];
+    assert_eq!(task["state"], "ready");
+    access.run("cancel", &[&instance]).exits(0);
+    // What runs is cancelled through both.
+    let instance = access.submit(&["--", "sleep", "1000"]);
+    poll_for("a running task", || {
+        let status = lower.access().status();
+        (status["instances"][0]["running"] == 1).then_some(())
+    });
+    access.run("cancel", &[&instance]).exits(0);
+    access.run("wait", &[&instance]);
+    let counts = access.instance(&instance);
+    assert_eq!((&counts["cancelled"], &counts["dispatched"]), (&1.into(), &0.into()));
+}
+
+#[trial]
+fn a_relay_above_itself_and_one_that_is_there_twice_are_refused() {
+    let site = Site::new();
+    let mut own = site.dispatcher("own", &[]);
+    let (file, dir) = (own.access().file().to_owned(), site.text("own"));
+    own.kill();
+    site.run(["relay", "--upstream", &file, "--dir", &dir]).exits(3).says("in a circle");
+
+    let dispatcher = site.dispatcher("d", &[]);
+    let upstream = dispatcher.access().file().to_owned();
+    site.run(["relay", "--upstream", &upstream, "--dir", &dir])
+        .exits(3)
+        .says("belongs to the relay of another dispatcher");
+    let mut first = Relay::start(&site, "first", &upstream);
+    wait_for_nodes(&dispatcher, &[("first", 0)]);
+    first.take().kill();
+    let (dir, copy) = (site.text("first"), site.text("copy"));
+    assert!(site.program("cp").args(["-r", &dir, &copy]).status().unwrap().success());
+    let mut first = Relay::start(&site, "first", &upstream);
+    wait_for_nodes(&dispatcher, &[("first", 0)]);
+    let listen = "127.0.0.1:0";
+    let args = ["relay", "--upstream", &upstream, "--dir", &copy, "--listen", listen];
+    let _second = site.start(args.iter().chain(&["--name", "second"]));
+    first.take().finish().exits(3).says("has the identity of the relay");
+    wait_for_nodes(&dispatcher, &[("second", 0)]);
+}

@@ -1,0 +1,644 @@
+//! The relay: it lends the executors of a dispatcher below to one above.
+//!
+//! Upwards a relay is an executor: it registers, takes orders and sends updates.
+//! Downwards it is a client with one instance. Orders become submissions, results
+//! become reports; a run of tasks stays a run, whatever its length. There is no
+//! scheduling here: both dispatchers do that.
+//!
+//! # The pump
+//! Call [`Relay::handle`] for each event, then [`Relay::poll_action`] until it gives
+//! `None`, then wait until [`Relay::poll_timeout`] or the next event. Times are on
+//! the clock of the dispatcher below. Notes are to be written before what follows
+//! them is done: a relay that is started again [recovers](Relay::recover) from them,
+//! and comes back with the tasks that it had.
+//!
+//! # What is where
+//! A task from above waits in [`Outgoing`] until it is submitted, then it has a
+//! number below and is in the [`Ledger`] until its result is there, and then its
+//! report is in the updates until the dispatcher above has acknowledged it. Only
+//! then may the dispatcher below forget the result ([`Results`]).
+
+mod ledger;
+mod outgoing;
+mod results;
+
+use crate::dispatch::check::ensure;
+use crate::dispatch::{
+    Assigned, CheckError, Held, InstanceOptions, Join, Keep, Lease, Order, Subtree, Update,
+};
+use crate::execute::updates::Updates;
+use crate::limits::{
+    COALESCE_MICROS, HEARTBEAT_MICROS, RELAY_RETRY_MICROS, RELAY_UNOFFERED_MICROS,
+    SUBMISSION_TASKS_MAX,
+};
+use crate::result::{Detail, Finished, Outcome, Report};
+use crate::runset::RunSet;
+use crate::task::{InstanceId, Resources, Rows, Submission, TaskId, Time};
+use ledger::Ledger;
+use outgoing::Outgoing;
+use results::Results;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What happens to a relay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A session with the dispatcher above begins.
+    Connected {
+        /// The time on its clock.
+        above: Time,
+    },
+    /// That session is over.
+    Disconnected,
+    /// The dispatcher above speaks.
+    Order(Order),
+    /// What is below, as the dispatcher there says.
+    Subtree(Subtree),
+    /// The dispatcher below has accepted a submission. Submissions are answered in
+    /// their order.
+    Accepted,
+    /// The dispatcher below has refused a submission.
+    Refused {
+        /// Why it would be refused again; `None` if it is to be sent again later.
+        why: Option<String>,
+    },
+    /// The dispatcher below has withdrawn tasks: runs of them, as (first, count).
+    Withdrawn(Vec<(u64, u64)>),
+    /// The dispatcher below delivers results.
+    Results {
+        /// How many task results come before these.
+        from: u64,
+        /// The results.
+        results: Vec<Finished>,
+    },
+}
+
+/// A line in what a relay must remember.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Note {
+    /// The relay's identity: the incarnation that it registers with.
+    Identity(u64),
+    /// The number of the dispatcher above, in halves: tasks of another one would be
+    /// taken for its own.
+    Upstream {
+        /// The upper half.
+        high: u64,
+        /// The lower half.
+        low: u64,
+    },
+    /// Its instance below.
+    Instance(InstanceId),
+    /// Tasks from above are about to be submitted.
+    Sent {
+        /// The number of the first of them below.
+        below: u64,
+        /// The tasks.
+        held: Held,
+    },
+    /// The results of these tasks have been passed on, or nobody wants them: they
+    /// are about to be acknowledged below.
+    Gone {
+        /// The number of the first of them below.
+        below: u64,
+        /// How many.
+        count: u64,
+    },
+}
+
+/// What a relay wants done, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Write these before doing what follows.
+    Note(Vec<Note>),
+    /// Register with the dispatcher above.
+    Join(Join),
+    /// Tell the dispatcher above.
+    Update(Update),
+    /// Submit tasks below. The answer is [`Event::Accepted`] or [`Event::Refused`].
+    Submit {
+        /// The number of the first of them.
+        first: TaskId,
+        /// The tasks.
+        submission: Submission,
+    },
+    /// Cancel tasks below: runs of them, as (first, count).
+    Cancel(Vec<(u64, u64)>),
+    /// Withdraw up to so many tasks below. The answer is [`Event::Withdrawn`].
+    Withdraw(u64),
+    /// The dispatcher below may forget so many task results, from the first.
+    Acknowledge(u64),
+    /// It was asked to leave, and has left.
+    Left,
+}
+
+/// The session with the dispatcher above.
+#[derive(Debug, Default)]
+struct Session {
+    is_connected: bool,
+    has_joined: bool,
+    is_subtree_told: bool,
+    last_spoke: Time,
+    /// A recall waits for the dispatcher below.
+    is_recalling: bool,
+    is_leaving_told: bool,
+}
+
+/// A relay's whole state.
+#[derive(Debug)]
+pub struct Relay {
+    now: Time,
+    identity: u64,
+    name: String,
+    process: u64,
+    upstream: Option<(u64, u64)>,
+    instance: Option<InstanceId>,
+    /// What the clock above is ahead of the one below.
+    ahead_micros: i64,
+    session: Session,
+    updates: Updates,
+    subtree: Option<Subtree>,
+    outgoing: Outgoing,
+    ledger: Ledger,
+    results: Results,
+    /// Tasks, by their numbers below, that the dispatcher above has cancelled.
+    cancelling: RunSet,
+    /// When submissions that were refused are sent again.
+    retry_at: Option<Time>,
+    is_leaving: bool,
+    has_left: bool,
+    actions: VecDeque<Action>,
+}
+
+impl Relay {
+    /// A relay that has nothing yet. `identity` is drawn at random by the shell, once
+    /// for a directory, and `process` once for each process.
+    #[must_use]
+    pub fn new(identity: u64, process: u64, name: String) -> Relay {
+        Relay {
+            now: Time::default(),
+            identity,
+            name,
+            process,
+            upstream: None,
+            instance: None,
+            ahead_micros: 0,
+            session: Session::default(),
+            updates: Updates::default(),
+            subtree: None,
+            outgoing: Outgoing::default(),
+            ledger: Ledger::default(),
+            results: Results::default(),
+            cancelling: RunSet::default(),
+            retry_at: None,
+            is_leaving: false,
+            has_left: false,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Takes in a note of an earlier process, in their order.
+    pub fn recover(&mut self, note: Note) {
+        match note {
+            Note::Identity(identity) => self.identity = identity,
+            Note::Upstream { high, low } => self.upstream = Some((high, low)),
+            Note::Instance(instance) => {
+                self.instance = Some(instance);
+                self.ledger = Ledger::default();
+            }
+            Note::Sent { below, held } => {
+                let _ = self.ledger.insert(below, &held);
+            }
+            Note::Gone { below, count } => {
+                let _ = self.ledger.take_below(below, count);
+            }
+        }
+    }
+
+    /// The relay has this instance below, which has accepted so many tasks so far.
+    /// Before the first event.
+    pub fn begin(&mut self, instance: InstanceId, accepted: u64) {
+        if self.instance != Some(instance) {
+            self.recover(Note::Instance(instance));
+        }
+        let _ = self.ledger.take_below(accepted, u64::MAX - accepted);
+        self.outgoing = Outgoing::new(accepted);
+    }
+
+    /// The number of the dispatcher that an earlier process had above, in halves.
+    #[must_use]
+    pub fn upstream(&self) -> Option<(u64, u64)> {
+        self.upstream
+    }
+
+    /// The instance that an earlier process had below.
+    #[must_use]
+    pub fn instance(&self) -> Option<InstanceId> {
+        self.instance
+    }
+
+    /// Its identity.
+    #[must_use]
+    pub fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// How many tasks it answers for.
+    #[must_use]
+    pub fn tasks(&self) -> u64 {
+        let waiting = self.outgoing.held().map(|held| held.count);
+        waiting.fold(self.ledger.tasks(), u64::saturating_add)
+    }
+
+    /// Notes that say all that those written so far do.
+    #[must_use]
+    pub fn notes(&self) -> Vec<Note> {
+        let instance = self.instance.map(Note::Instance);
+        let upstream = self.upstream.map(|(high, low)| Note::Upstream { high, low });
+        let head = [Note::Identity(self.identity)].into_iter().chain(upstream).chain(instance);
+        head.chain(self.ledger.notes()).collect()
+    }
+
+    /// How an instance of a relay behaves. Tasks that nothing below can run any more
+    /// end there after a while, and go back.
+    #[must_use]
+    pub fn instance_options(name: &str) -> InstanceOptions {
+        InstanceOptions {
+            name: name.to_owned(),
+            keep_results: false,
+            fail_unschedulable_micros: Some(RELAY_UNOFFERED_MICROS),
+            keep: Keep::Forever,
+            ..InstanceOptions::default()
+        }
+    }
+
+    /// Takes one event in.
+    pub fn handle(&mut self, now: Time, event: Event) {
+        self.now = self.now.max(now);
+        match event {
+            Event::Connected { above } => self.connect(above),
+            Event::Disconnected => {
+                self.session = Session::default();
+                self.updates.disconnected();
+            }
+            Event::Order(order) => self.take_order(order),
+            Event::Subtree(subtree) => {
+                let subtree = Subtree { process: self.process, ..subtree };
+                if self.subtree.as_ref() != Some(&subtree) {
+                    self.subtree = Some(subtree);
+                    self.session.is_subtree_told = false;
+                }
+                self.join();
+            }
+            Event::Accepted => self.outgoing.accepted(),
+            Event::Refused { why } => self.refused(why),
+            Event::Withdrawn(runs) => self.withdrawn(runs),
+            Event::Results { from, results } => self.take_results(from, &results),
+        }
+    }
+
+    /// What to do next; `None` until the next event or timeout.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        if self.actions.is_empty() {
+            self.acknowledge();
+            self.submit();
+            self.note_left();
+        }
+        if self.actions.is_empty() && self.session.has_joined {
+            self.leave();
+            if let Some(update) = self.next_update() {
+                self.session.last_spoke = self.now;
+                return Some(Action::Update(update));
+            }
+        }
+        self.actions.pop_front()
+    }
+
+    /// When [`Relay::handle_timeout`] is due, and why.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Time, &'static str)> {
+        let spoke = self.session.last_spoke;
+        let joined = self.session.has_joined;
+        let heartbeat = joined.then(|| (spoke.after(HEARTBEAT_MICROS), "heartbeat"));
+        let reports = self.reports_held_until().map(|at| (at, "reports that follow"));
+        let retry = self.retry_at.map(|at| (at, "a submission that was refused"));
+        [heartbeat, reports, retry].into_iter().flatten().min()
+    }
+
+    /// Does what is due at `now`. Calling it early does no harm.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        if self.session.has_joined && self.now.since(self.session.last_spoke) >= HEARTBEAT_MICROS {
+            self.updates.heartbeat();
+        }
+        if self.retry_at.take_if(|at| *at <= self.now).is_some() {
+            self.outgoing.restart();
+        }
+    }
+
+    /// Checks what must always hold.
+    ///
+    /// # Errors
+    /// Says what does not.
+    pub fn check(&self) -> Result<(), CheckError> {
+        self.ledger.check()?;
+        self.updates.check()?;
+        let stopped = self.outgoing.is_stopped() && self.retry_at.is_none();
+        ensure!(!stopped, "submissions were refused, and are never sent again");
+        Ok(())
+    }
+
+    fn connect(&mut self, above: Time) {
+        if self.session.is_connected {
+            self.updates.disconnected();
+        }
+        self.session = Session { is_connected: true, ..Session::default() };
+        self.ahead_micros = above.0.cast_signed().wrapping_sub(self.now.0.cast_signed());
+        // The dispatcher may be another one, to which these numbers mean nothing.
+        self.outgoing.forget_all();
+        self.join();
+    }
+
+    /// Registers, once it is known what is below.
+    fn join(&mut self) {
+        if !self.session.is_connected || self.session.has_joined || self.subtree.is_none() {
+            return;
+        }
+        self.session.has_joined = true;
+        self.session.last_spoke = self.now;
+        let (reports, mut held) = self.updates.connected(false);
+        held.extend(self.ledger.held());
+        held.extend(self.outgoing.held());
+        self.actions.push_back(Action::Join(Join {
+            incarnation: self.identity,
+            name: self.name.clone(),
+            // The classes of nodes follow, and are all that counts.
+            capacity: Resources::default(),
+            held,
+            reports,
+            serves: None,
+            lease: Lease::default(),
+        }));
+    }
+
+    /// The update to send now, if there is one.
+    fn next_update(&mut self) -> Option<Update> {
+        let tells_subtree = !self.session.is_subtree_told;
+        if tells_subtree {
+            self.updates.heartbeat();
+        } else if self.reports_held_until().is_some_and(|until| until > self.now) {
+            return None;
+        }
+        let mut update = self.updates.next_update(None, Vec::new(), Vec::new())?;
+        if tells_subtree {
+            update.subtree = self.subtree.clone().map(Box::new);
+            self.session.is_subtree_told = true;
+        }
+        Some(update)
+    }
+
+    /// Until when reports wait for those that follow them, if they do: the first
+    /// after a pause goes at once.
+    fn reports_held_until(&self) -> Option<Time> {
+        let held = self.session.has_joined && self.updates.has_only_reports(false);
+        held.then(|| self.session.last_spoke.after(COALESCE_MICROS))
+    }
+
+    fn take_order(&mut self, order: Order) {
+        if !self.session.has_joined {
+            return;
+        }
+        let acknowledged = self.updates.acknowledged(order.acknowledged);
+        let tasks = acknowledged.iter().map(|report| u128::from(report.count)).sum();
+        self.results.acknowledged(tasks);
+        order.prepare.into_iter().for_each(|prepare| self.outgoing.prepare(prepare));
+        order.assign.into_iter().for_each(|assigned| self.enqueue(assigned));
+        for held in &order.cancel {
+            for part in self.outgoing.take(held) {
+                self.report_unrun(part, Outcome::Cancelled, None);
+            }
+            let below = self.ledger.find_above(held, |tries| tries == held.tries);
+            below.iter().for_each(|(first, count)| {
+                self.cancelling.insert(*first, *count);
+            });
+            self.cancel_below(below);
+        }
+        for held in &order.disown {
+            let _ = self.outgoing.take(held);
+            let below = self.ledger.take_above(held, |tries| tries == held.tries);
+            self.cancel_below(below);
+        }
+        order.forget.into_iter().for_each(|batch| self.outgoing.forget(batch));
+        self.is_leaving |= order.leave;
+        if order.recall > 0 {
+            self.recall(order.recall);
+        }
+    }
+
+    fn enqueue(&mut self, assigned: Assigned) {
+        let Assigned { batch, instance, first, count, class, tries, rows, data } = assigned;
+        if count == 0 || first.0.checked_add(count).is_none() {
+            return;
+        }
+        let held = Held { instance, first, count, tries };
+        let rows_fit = match &rows {
+            Rows::Packed(packed) => packed.is_sound() && packed.len() == count,
+            Rows::Computed { .. } => rows.len().is_some_and(|there| there >= count),
+        };
+        if !rows_fit || count > SUBMISSION_TASKS_MAX {
+            let error = "the task's order does not say what distinguishes it";
+            self.report_unrun(held, Outcome::NotRun, Some(error.to_owned()));
+        } else if data.is_some() {
+            let error = "a relay passes no tasks on that read or write data objects";
+            self.report_unrun(held, Outcome::NotRun, Some(error.to_owned()));
+        } else if !self.outgoing.push(batch, held, class, rows) {
+            let error = "the relay was never sent this task's template";
+            self.report_unrun(held, Outcome::NotRun, Some(error.to_owned()));
+        }
+    }
+
+    fn cancel_below(&mut self, runs: Vec<(u64, u64)>) {
+        if !runs.is_empty() {
+            self.actions.push_back(Action::Cancel(runs));
+        }
+    }
+
+    /// Gives back what was not submitted, and asks the dispatcher below for the
+    /// rest.
+    fn recall(&mut self, count: u64) {
+        let taken = self.outgoing.take_last(count);
+        let given: u64 = taken.iter().map(|held| held.count).sum();
+        taken.into_iter().for_each(|held| self.updates.give_back(held));
+        if given < count {
+            self.session.is_recalling = true;
+            self.actions.push_back(Action::Withdraw(count - given));
+        } else {
+            self.updates.recalled();
+        }
+    }
+
+    fn withdrawn(&mut self, runs: Vec<(u64, u64)>) {
+        for (first, count) in runs {
+            for (_, held) in self.ledger.take_below(first, count) {
+                self.updates.give_back(held);
+            }
+        }
+        if std::mem::take(&mut self.session.is_recalling) {
+            self.updates.recalled();
+        }
+    }
+
+    /// Tells the dispatcher above, once in each session, that it leaves, and gives
+    /// back what has not started.
+    fn leave(&mut self) {
+        if self.is_leaving && !std::mem::replace(&mut self.session.is_leaving_told, true) {
+            self.updates.leaving();
+            self.recall(u64::MAX);
+        }
+    }
+
+    fn note_left(&mut self) {
+        let is_empty =
+            self.ledger.is_empty() && self.outgoing.is_empty() && self.updates.is_empty();
+        if self.session.is_leaving_told && is_empty && !self.has_left {
+            self.has_left = true;
+            self.actions.push_back(Action::Left);
+        }
+    }
+
+    fn report_unrun(&mut self, held: Held, outcome: Outcome, error: Option<String>) {
+        let now = self.above(self.now);
+        let detail = error.map(|error| Arc::new(Detail { error, ..Detail::default() }));
+        self.updates.push(Report {
+            instance: held.instance,
+            first: held.first,
+            count: held.count,
+            tries: held.tries,
+            outcome,
+            started: now,
+            ended: now,
+            detail,
+        });
+        // Nothing below waits for these reports.
+        self.results.reported_unrun(held.count);
+    }
+
+    /// A time on the clock above.
+    fn above(&self, below: Time) -> Time {
+        Time(below.0.saturating_add_signed(self.ahead_micros))
+    }
+}
+
+// The way down and back.
+impl Relay {
+    /// Submits what waits.
+    fn submit(&mut self) {
+        while let Some((first, submission, numbered)) = self.outgoing.next() {
+            let mut before = Vec::new();
+            for (below, held) in &numbered {
+                before.extend(self.ledger.insert(*below, held));
+            }
+            let sent = |(below, held)| Note::Sent { below, held };
+            self.actions.push_back(Action::Note(numbered.into_iter().map(sent).collect()));
+            self.cancel_below(before);
+            self.actions.push_back(Action::Submit { first: TaskId(first), submission });
+        }
+    }
+
+    /// The dispatcher below does not have the tasks of a submission.
+    fn refused(&mut self, why: Option<String>) {
+        let Some(refused) = self.outgoing.refused() else { return };
+        let (first, count) = refused.numbers();
+        for (below, held) in self.ledger.take_below(first, count) {
+            for (first, count) in self.cancelling.within(below, held.count) {
+                let first = TaskId(held.first.0 + (first - below));
+                self.report_unrun(Held { first, count, ..held }, Outcome::Cancelled, None);
+            }
+            for (at, count) in self.cancelling.gaps(below, held.count) {
+                let held = Held { first: TaskId(held.first.0 + (at - below)), count, ..held };
+                match &why {
+                    Some(why) => self.report_unrun(held, Outcome::NotRun, Some(why.clone())),
+                    None => self.outgoing.requeue(&refused, at, held),
+                }
+            }
+        }
+        self.cancelling.remove(first, count);
+        if self.outgoing.is_stopped() {
+            self.retry_at = Some(self.now.after(RELAY_RETRY_MICROS));
+        }
+    }
+
+    fn take_results(&mut self, from: u64, results: &[Finished]) {
+        let mut end = from;
+        for finished in results {
+            let (first, count) = (finished.first.0, finished.count);
+            end = end.saturating_add(count);
+            let mut reported = 0;
+            for (below, held) in self.ledger.take_below(first, count) {
+                for (at, count) in self.cancelling.within(below, held.count) {
+                    let held = Held { first: TaskId(held.first.0 + (at - below)), count, ..held };
+                    self.report(held, finished);
+                    reported += count;
+                }
+                for (at, count) in self.cancelling.gaps(below, held.count) {
+                    let held = Held { first: TaskId(held.first.0 + (at - below)), count, ..held };
+                    if is_unstarted(finished) {
+                        self.updates.give_back(held);
+                    } else {
+                        self.report(held, finished);
+                        reported += count;
+                    }
+                }
+            }
+            self.cancelling.remove(first, count);
+            self.results.delivered(end, (first, count), reported);
+        }
+    }
+
+    fn report(&mut self, held: Held, finished: &Finished) {
+        let outcome = match finished.outcome {
+            // How it ended is not known any more.
+            Outcome::Unreadable => Outcome::Lost,
+            outcome => outcome,
+        };
+        let detail = finished.detail.clone().map(without_overflow);
+        self.updates.push(Report {
+            instance: held.instance,
+            first: held.first,
+            count: held.count,
+            tries: held.tries,
+            outcome,
+            started: self.above(finished.started),
+            ended: self.above(finished.ended),
+            detail,
+        });
+    }
+
+    /// Lets the dispatcher below forget what the one above has.
+    fn acknowledge(&mut self) {
+        let Some((gone, upto)) = self.results.take_passed() else { return };
+        let gone = gone.into_iter().map(|(below, count)| Note::Gone { below, count });
+        self.actions.push_back(Action::Note(gone.collect()));
+        self.actions.push_back(Action::Acknowledge(upto));
+    }
+}
+
+/// Whether tasks came back from below without having run, other than by an order
+/// from above.
+fn is_unstarted(finished: &Finished) -> bool {
+    match finished.outcome {
+        Outcome::Cancelled => finished.executor.is_none(),
+        Outcome::Unschedulable | Outcome::UpstreamFailed(_) => true,
+        _ => false,
+    }
+}
+
+/// The executor below that keeps long output is not known above: what was sent of
+/// it is all there is.
+fn without_overflow(mut detail: Arc<Detail>) -> Arc<Detail> {
+    if detail.overflows().iter().any(Option::is_some) {
+        let detail = Arc::make_mut(&mut detail);
+        detail.stdout.overflow = None;
+        detail.stderr.overflow = None;
+    }
+    detail
+}

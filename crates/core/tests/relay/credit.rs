@@ -1,0 +1,232 @@
+//! How much is sent to relays, what they say of themselves, and what comes back.
+
+use crate::world::{SECOND, World};
+use falkon_core::dispatch::{Assigned, BatchId, Held, Order, Prepare, Subtree};
+use falkon_core::limits::NODE_CLASSES_MAX;
+use falkon_core::relay::{Action, Event, Note, Relay};
+use falkon_core::result::{Finished, Outcome, Tries};
+use falkon_core::task::{
+    ExecutorId, InstanceId, Kind, Range, Resources, Rows, TaskClass, TaskId, Time,
+};
+use std::sync::Arc;
+
+fn sleep(cpus: u32, micros: u64) -> TaskClass {
+    TaskClass {
+        kind: Kind::Sleep,
+        resources: Resources::cpus(cpus),
+        estimate_micros: micros,
+        ..TaskClass::default()
+    }
+}
+
+#[test]
+fn a_relay_lends_classes_of_nodes_at_each_tier() {
+    let mut world = World::new(1);
+    let site = world.site(0);
+    let below = world.site(site);
+    world.node(site, Resources::cpus(8));
+    for _ in 0..3 {
+        world.node(below, Resources::cpus(2));
+    }
+    world.run(SECOND);
+    let views: Vec<_> = world.dispatcher(0).executor_views().collect();
+    assert_eq!(views.len(), 1);
+    assert_eq!(*views[0].capacity(), Resources::cpus(14));
+    let subtree = views[0].subtree().unwrap();
+    assert_eq!(subtree.node_count(), 4);
+    assert_eq!(subtree.relays.len(), 2);
+    let classes = subtree.nodes.iter().map(|class| (class.capacity.cpus_milli, class.count));
+    assert_eq!(classes.collect::<Vec<_>>(), [(8000, 1), (2000, 3)]);
+}
+
+#[test]
+fn a_task_that_fits_no_node_below_stays_above() {
+    let mut world = World::new(1);
+    let site = world.site(0);
+    for _ in 0..4 {
+        world.node(site, Resources::cpus(2));
+    }
+    world.run(SECOND);
+    world.submit(1, sleep(3, SECOND));
+    world.submit(20, sleep(2, SECOND));
+    world.run(60 * SECOND);
+    assert_eq!(world.results.len(), 20);
+    assert!(!world.results.contains_key(&0));
+    assert_eq!(world.relay(site).tasks(), 0);
+    // It runs where a node comes that is large enough.
+    world.node(site, Resources::cpus(4));
+    world.run(10 * SECOND);
+    assert_eq!(world.results[&0].outcome, Outcome::Exit(0));
+}
+
+#[test]
+fn long_tasks_are_not_sent_beyond_the_room_below() {
+    let mut world = World::new(1);
+    let site = world.site(0);
+    for _ in 0..4 {
+        world.node(site, Resources::cpus(2));
+    }
+    world.run(SECOND);
+    world.submit(100, sleep(1, 10 * SECOND));
+    for _ in 0..100 {
+        world.run(SECOND / 2);
+        assert!(world.relay(site).tasks() <= 8 + 8, "{}", world.relay(site).tasks());
+    }
+}
+
+#[test]
+fn what_a_relay_has_not_started_goes_to_a_cluster_that_is_idle() {
+    let mut world = World::new(1);
+    let slow = world.site(0);
+    world.node(slow, Resources::cpus(64));
+    world.run(SECOND);
+    // Short tasks, as their user says, are sent ahead; then the nodes are gone.
+    world.submit(1000, sleep(1, 20_000));
+    world.run(5_000);
+    let node = 0;
+    world.kill_node(node);
+    world.cut_node(node);
+    let fast = world.site(0);
+    world.node(fast, Resources::cpus(8));
+    let until = world.now + 600 * SECOND;
+    while world.results.len() < 1000 {
+        assert!(world.step(until), "{} ended", world.results.len());
+    }
+}
+
+#[test]
+fn a_cluster_that_loses_its_nodes_gives_its_tasks_back() {
+    let mut world = World::new(1);
+    let site = world.site(0);
+    let node = world.node(site, Resources::cpus(4));
+    world.run(SECOND);
+    world.submit(4, sleep(4, SECOND));
+    world.run(SECOND / 2);
+    // Nothing below is large enough any more.
+    world.shrink_node(node, Resources::cpus(1));
+    world.run(60 * SECOND);
+    assert_eq!(world.relay(site).tasks(), 0);
+    let other = world.site(0);
+    world.node(other, Resources::cpus(4));
+    world.run(60 * SECOND);
+    assert_eq!(world.results.len(), 4);
+}
+
+#[test]
+fn many_kinds_of_nodes_are_told_in_few_classes() {
+    let mut world = World::new(1);
+    let site = world.site(0);
+    for cpus in 1..=100 {
+        world.node(site, Resources::cpus(cpus));
+    }
+    world.run(SECOND);
+    let view = world.dispatcher(0).executor_views().next().unwrap();
+    let subtree = view.subtree().unwrap();
+    assert_eq!(subtree.nodes.len(), NODE_CLASSES_MAX);
+    assert_eq!(subtree.node_count(), 100);
+    assert_eq!(subtree.nodes[0].capacity, Resources::cpus(100));
+    // The smallest are counted as the smallest of them.
+    let last = subtree.nodes.last().unwrap();
+    assert_eq!((last.capacity.clone(), last.count), (Resources::cpus(1), 37));
+}
+
+/// What a relay does with an order, without its updates' numbers.
+fn actions(relay: &mut Relay) -> Vec<Action> {
+    std::iter::from_fn(|| relay.poll_action()).collect()
+}
+
+#[test]
+fn a_recall_takes_back_what_waits_below_and_nothing_is_acknowledged_too_early() {
+    let mut relay = Relay::new(1, 2, "relay".to_owned());
+    let (now, above) = (Time(5 * SECOND), Time(7 * SECOND));
+    relay.begin(InstanceId(3), 100);
+    relay.handle(now, Event::Subtree(Subtree::default()));
+    relay.handle(now, Event::Connected { above });
+    let said = actions(&mut relay);
+    assert!(
+        matches!(&said[..], [Action::Join(_), Action::Update(first)] if first.subtree.is_some())
+    );
+    let held = |first, count| Held {
+        instance: InstanceId(9),
+        first: TaskId(first),
+        count,
+        tries: Tries::default(),
+    };
+    let classes = vec![TaskClass { retries: 3, ..sleep(1, 0) }];
+    let prepare = Prepare { batch: BatchId(0), template: Arc::default(), classes };
+    let assigned = Assigned {
+        batch: BatchId(0),
+        instance: InstanceId(9),
+        first: TaskId(40),
+        count: 10,
+        class: 0,
+        tries: Tries::default(),
+        rows: Rows::Computed { factors: vec![Range { start: 0, step: 1, count: 10 }], offset: 0 },
+        data: None,
+    };
+    let order = Order { prepare: vec![prepare], assign: vec![assigned], ..Order::default() };
+    relay.handle(now, Event::Order(order));
+    let said = actions(&mut relay);
+    let [Action::Note(notes), Action::Submit { first, submission }] = &said[..] else {
+        panic!("{said:?}");
+    };
+    assert_eq!(notes[..], [Note::Sent { below: 100, held: held(40, 10) }]);
+    assert_eq!((*first, submission.count, submission.classes[0].retries), (TaskId(100), 10, 0));
+    relay.handle(now, Event::Accepted);
+
+    relay.handle(now, Event::Order(Order { recall: 4, ..Order::default() }));
+    assert_eq!(actions(&mut relay), [Action::Withdraw(4)]);
+    relay.handle(now, Event::Withdrawn(vec![(106, 4)]));
+    let said = actions(&mut relay);
+    let [Action::Update(update)] = &said[..] else { panic!("{said:?}") };
+    assert_eq!((&update.returned[..], update.recalled), (&[held(46, 4)][..], true));
+    assert_eq!(relay.tasks(), 6);
+
+    // Two end below; those that were withdrawn come as cancelled.
+    let finished = |first, count, outcome, executor| Finished {
+        first: TaskId(first),
+        count,
+        outcome,
+        executor,
+        attempts: 1,
+        queued: now,
+        dispatched: now,
+        started: now,
+        ended: now,
+        detail: None,
+    };
+    let ended = finished(100, 2, Outcome::Exit(0), Some(ExecutorId(1)));
+    let withdrawn = finished(106, 4, Outcome::Cancelled, None);
+    let results = vec![ended, withdrawn];
+    relay.handle(now, Event::Results { from: 7, results });
+    let later = now.after(SECOND);
+    relay.handle_timeout(later);
+    let said = actions(&mut relay);
+    let [Action::Update(update)] = &said[..] else { panic!("{said:?}") };
+    assert_eq!(update.reports.len(), 1);
+    let report = &update.reports[0];
+    assert_eq!((report.first, report.count, report.ended), (TaskId(40), 2, above));
+    assert!(update.returned.is_empty());
+    // They may be forgotten below when the dispatcher above has them.
+    let acknowledged = update.number;
+    relay.handle(later, Event::Order(Order { acknowledged, ..Order::default() }));
+    let gone = |below, count| Note::Gone { below, count };
+    let notes = vec![gone(100, 2), gone(106, 4)];
+    assert_eq!(actions(&mut relay), [Action::Note(notes), Action::Acknowledge(13)]);
+}
+
+#[test]
+fn a_client_takes_back_what_no_executor_has() {
+    let mut world = World::new(1);
+    world.node(0, Resources::cpus(2));
+    world.run(SECOND);
+    world.submit(10, sleep(1, 100 * SECOND));
+    world.run(SECOND);
+    assert_eq!(world.withdraw(3), [(7, 3)]);
+    assert_eq!(world.withdraw(100), [(2, 5)]);
+    assert_eq!(world.withdraw(100), []);
+    world.run(SECOND);
+    assert_eq!(world.results.len(), 8);
+    let counts = world.dispatcher(0).instance_views().next().unwrap().counts();
+    assert_eq!((counts.cancelled, counts.dispatched, counts.ready), (8, 2, 0));
+}

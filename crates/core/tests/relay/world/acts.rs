@@ -1,0 +1,187 @@
+//! The shells of dispatchers, relays and executors: they carry actions out.
+
+use super::{Asked, CLIENT, End, Happening, SECOND, World};
+use falkon_core::dispatch::{self, Action as Said, ConnectionId, Reply, RequestError, Selection};
+use falkon_core::execute;
+use falkon_core::relay::{self, Note};
+use falkon_core::result::Outcome;
+use falkon_core::task::{Kind, Time};
+
+impl World {
+    pub(super) fn act(&mut self, site: usize, action: Said) {
+        let now = Time(self.now);
+        match action {
+            Said::Journal(record) => self.sites[site].journal.push(record),
+            Said::Order { connection, order } => {
+                self.send(connection, false, Happening::Down(connection, order));
+            }
+            Said::Close { connection, .. } => self.close(connection),
+            Said::Refuse { error, .. } => panic!("refused: {error}"),
+            Said::Deliver { connection, delivery } => {
+                let written = dispatch::Event::Written { connection, messages: 1 };
+                self.sites[site].core.handle(now, written);
+                match self.ends.get(&connection).copied() {
+                    Some((_, End::Client)) => {
+                        for finished in delivery.results {
+                            for task in finished.first.0..finished.first.0 + finished.count {
+                                let before = self.results.insert(task, finished.clone());
+                                assert!(before.is_none(), "task {task} has two results");
+                            }
+                        }
+                    }
+                    Some((_, End::Owner(_))) => {
+                        let (from, results) = (delivery.from, delivery.results);
+                        let event = relay::Event::Results { from, results };
+                        self.sites[site].lends.as_mut().unwrap().relay.handle(now, event);
+                        self.pump_relay(site);
+                    }
+                    _ => {}
+                }
+            }
+            Said::Reply { connection, request, reply } => {
+                self.replied(site, connection, request, reply)
+            }
+            _ => {}
+        }
+    }
+
+    fn replied(&mut self, site: usize, connection: ConnectionId, request: u64, reply: Reply) {
+        let now = Time(self.now);
+        if connection == CLIENT {
+            match reply {
+                Reply::Created(instance) => self.instance = Some(instance),
+                Reply::Withdrawn(runs) => self.withdrawn = runs,
+                _ => {}
+            }
+            return;
+        }
+        let lends = self.sites[site].lends.as_mut().unwrap();
+        if connection != lends.owner {
+            return;
+        }
+        let event = match (lends.asked.remove(&request), reply) {
+            (Some(Asked::Create), Reply::Created(instance)) => {
+                lends.relay.begin(instance, 0);
+                lends.notes.push(Note::Instance(instance));
+                self.subscribe(site, instance, 0);
+                return;
+            }
+            (Some(Asked::Subscribe), Reply::Refused(RequestError::Forgotten { first })) => {
+                let instance = lends.relay.instance().unwrap();
+                self.subscribe(site, instance, first);
+                return;
+            }
+            (Some(Asked::Submit), Reply::Accepted { .. }) => relay::Event::Accepted,
+            (Some(Asked::Submit), Reply::Refused(error)) => panic!("refused: {error}"),
+            (Some(Asked::Withdraw), Reply::Withdrawn(runs)) => relay::Event::Withdrawn(runs),
+            (Some(Asked::Subscribe | Asked::Other), Reply::Done) => return,
+            (asked, reply) => panic!("{asked:?}: {reply:?}"),
+        };
+        lends.relay.handle(now, event);
+        self.pump_relay(site);
+    }
+
+    pub(super) fn pump_relay(&mut self, site: usize) {
+        while self.sites[site].alive {
+            let lends = self.sites[site].lends.as_mut().unwrap();
+            let Some(action) = lends.relay.poll_action() else { break };
+            self.relay_acts(site, action);
+        }
+        let lends = self.sites[site].lends.as_ref().unwrap();
+        lends.relay.check().unwrap();
+    }
+
+    fn relay_acts(&mut self, site: usize, action: relay::Action) {
+        let lends = self.sites[site].lends.as_mut().unwrap();
+        let (owner, above) = (lends.owner, lends.connection);
+        let instance = lends.relay.instance();
+        let up = |connection, event| Happening::Up(connection, event);
+        match action {
+            relay::Action::Note(notes) => {
+                lends.notes.extend(notes);
+                if self.rng.percent(self.dies_percent) {
+                    let micros = self.rng.below(2 * SECOND);
+                    self.kill_site(site, micros);
+                }
+            }
+            relay::Action::Join(join) => {
+                let Some(connection) = above else { return };
+                let event = dispatch::Event::Join { connection, join };
+                self.send(connection, true, up(connection, event));
+            }
+            relay::Action::Update(update) => {
+                let Some(connection) = above else { return };
+                let event = dispatch::Event::Update { connection, update };
+                self.send(connection, true, up(connection, event));
+            }
+            relay::Action::Submit { first, submission } => {
+                let (connection, request) = (owner, self.ask(site, Asked::Submit));
+                let instance = instance.unwrap();
+                let client = 7;
+                let event = dispatch::Event::Submit {
+                    connection,
+                    request,
+                    instance,
+                    first,
+                    client,
+                    submission,
+                };
+                self.send(owner, true, up(owner, event));
+            }
+            relay::Action::Cancel(runs) => {
+                let (connection, request) = (owner, self.ask(site, Asked::Other));
+                let (instance, selection) = (instance.unwrap(), Selection::Runs(runs));
+                let event = dispatch::Event::Cancel { connection, request, instance, selection };
+                self.send(owner, true, up(owner, event));
+            }
+            relay::Action::Withdraw(count) => {
+                let (connection, request) = (owner, self.ask(site, Asked::Withdraw));
+                let instance = instance.unwrap();
+                let event = dispatch::Event::Withdraw { connection, request, instance, count };
+                self.send(owner, true, up(owner, event));
+            }
+            relay::Action::Acknowledge(upto) => {
+                let instance = instance.unwrap();
+                let event = dispatch::Event::Acknowledge { connection: owner, instance, upto };
+                self.send(owner, true, up(owner, event));
+            }
+            relay::Action::Left => {}
+        }
+    }
+
+    pub(super) fn pump_node(&mut self, node: usize) {
+        while let Some(action) = self.nodes[node].machine.poll_action() {
+            let there = &mut self.nodes[node];
+            let incarnation = there.incarnation;
+            let connection = there.connection;
+            match action {
+                execute::Action::Join(join) => {
+                    let Some(connection) = connection else { continue };
+                    let event = dispatch::Event::Join { connection, join };
+                    self.send(connection, true, Happening::Up(connection, event));
+                }
+                execute::Action::Update(update) => {
+                    let Some(connection) = connection else { continue };
+                    let event = dispatch::Event::Update { connection, update };
+                    self.send(connection, true, Happening::Up(connection, event));
+                }
+                execute::Action::Start(start) => {
+                    there.started.insert(start.key, (start.count, Time(self.now)));
+                    self.starts += start.count;
+                    let micros = match start.class.kind {
+                        Kind::Noop => 0,
+                        _ => start.class.estimate_micros,
+                    };
+                    let ended = Happening::Ended(node, incarnation, start.key, Outcome::Exit(0));
+                    self.later(micros, ended);
+                }
+                execute::Action::Kill { key, .. } => {
+                    let ended = Happening::Ended(node, incarnation, key, Outcome::Signal(9));
+                    self.later(1000, ended);
+                }
+                _ => {}
+            }
+        }
+        self.nodes[node].machine.check().unwrap();
+    }
+}

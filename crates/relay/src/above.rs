@@ -1,0 +1,147 @@
+//! Sessions with the dispatcher above, one after another.
+
+use falkon_core::dispatch::Order;
+use falkon_core::task::Time;
+use falkon_net::Log;
+use falkon_net::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Role, connect_from};
+use falkon_wire::codec::Wire;
+use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, ToExecutor};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// First and longest pause before connecting again.
+const RECONNECT_MS: (u64, u64) = (20, 1000);
+/// First and longest pause after sessions in which nothing was ordered: what ended
+/// them may end the next one too.
+const SHORT_SESSION_PAUSE_MS: (u64, u64) = (20, 30_000);
+/// Messages waiting for the writer.
+const SESSION_MESSAGES_MAX: usize = 64;
+/// Bytes that wait to be written before they are.
+const WRITE_BYTES_MAX: usize = 1 << 20;
+
+/// What comes from above.
+pub(super) enum FromAbove {
+    Connected(Session, Time),
+    Order(Order),
+    /// It does not take the relay in; why.
+    Refused(String),
+    /// It cannot be reached at all.
+    Failed(ConnectError),
+    Ended,
+}
+
+/// The way to the dispatcher above.
+pub(super) struct Session {
+    pub(super) say: mpsc::Sender<FromExecutor>,
+}
+
+/// Makes sessions, one after another, until nobody listens.
+pub(super) async fn keep_connected(access: AccessFile, log: Log, hear: mpsc::Sender<FromAbove>) {
+    let (mut pause, mut after_short) = (RECONNECT_MS.0, SHORT_SESSION_PAUSE_MS.0);
+    let mut is_first = true;
+    let mut said = String::new();
+    while !hear.is_closed() {
+        match connect_from(None, &access, Role::Executor, PROTOCOL_VERSION).await {
+            Ok(session) => {
+                log(&format!("connected to the dispatcher above at {}", session.peer));
+                is_first = false;
+                said.clear();
+                let (why, ordered) = hold_session(session.reader, session.writer, &hear).await;
+                // A handshake that succeeds says nothing of what follows it.
+                (pause, after_short) = match ordered {
+                    true => (RECONNECT_MS.0, SHORT_SESSION_PAUSE_MS.0),
+                    false => (after_short, (after_short * 2).min(SHORT_SESSION_PAUSE_MS.1)),
+                };
+                let why = why.unwrap_or_else(|| "it closed the connection".to_owned());
+                log(&format!("lost the dispatcher above ({why}); reconnecting"));
+            }
+            // At the first attempt a refusal is for good; later the dispatcher may be in
+            // the middle of a restart.
+            Err(error) if is_first && !error.is_transient() => {
+                let _ = hear.send(FromAbove::Failed(error)).await;
+                return;
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                if reason != said {
+                    log(&format!("{reason}; retrying"));
+                    said = reason;
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        pause = (pause * 2).min(RECONNECT_MS.1.max(pause));
+    }
+}
+
+/// Carries the messages of one session; says why it ended, and whether the
+/// dispatcher had ordered anything.
+async fn hold_session(
+    reader: FrameReader,
+    writer: FrameWriter,
+    hear: &mpsc::Sender<FromAbove>,
+) -> (Option<String>, bool) {
+    let (say, to_say) = mpsc::channel(SESSION_MESSAGES_MAX);
+    let mut ordered = false;
+    let why = tokio::select! {
+        why = read(reader, hear, say, &mut ordered) => why,
+        why = write(writer, to_say) => why,
+    };
+    let _ = hear.send(FromAbove::Ended).await;
+    (why, ordered)
+}
+
+async fn read(
+    mut reader: FrameReader,
+    hear: &mpsc::Sender<FromAbove>,
+    say: mpsc::Sender<FromExecutor>,
+    ordered: &mut bool,
+) -> Option<String> {
+    loop {
+        let batch = match reader.read_batch().await {
+            Ok(Some(batch)) => batch,
+            Ok(None) => return None,
+            Err(error) => return Some(error.to_string()),
+        };
+        let mut messages = Vec::with_capacity(batch.len());
+        for frame in batch {
+            match ToExecutor::from_bytes(frame) {
+                Ok(ToExecutor::Welcome { now, .. }) => {
+                    messages.push(FromAbove::Connected(Session { say: say.clone() }, now));
+                }
+                Ok(ToExecutor::Order(order)) => messages.push(FromAbove::Order(order)),
+                Ok(ToExecutor::Refused { reason }) => messages.push(FromAbove::Refused(reason)),
+                Err(error) => return Some(format!("it sent what is no message: {error}")),
+            }
+        }
+        for message in messages {
+            *ordered |= matches!(message, FromAbove::Order(_));
+            if hear.send(message).await.is_err() {
+                return None;
+            }
+        }
+    }
+}
+
+async fn write(
+    mut writer: FrameWriter,
+    mut messages: mpsc::Receiver<FromExecutor>,
+) -> Option<String> {
+    let mut batch = Vec::new();
+    while messages.recv_many(&mut batch, SESSION_MESSAGES_MAX).await > 0 {
+        for message in batch.drain(..) {
+            if let Err(error) = writer.queue_with(|out| message.encode(out)) {
+                return Some(error.to_string());
+            }
+            if writer.queued_bytes() > WRITE_BYTES_MAX
+                && let Err(error) = writer.flush().await
+            {
+                return Some(error.to_string());
+            }
+        }
+        if let Err(error) = writer.flush().await {
+            return Some(error.to_string());
+        }
+    }
+    None
+}

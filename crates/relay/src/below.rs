@@ -1,0 +1,136 @@
+//! Requests to the dispatcher below, in their order. Nothing here holds up the relay:
+//! a dispatcher whose results are not taken in answers nothing.
+
+use falkon_core::dispatch::{RequestError, Selection};
+use falkon_core::relay::{Action, Event};
+use falkon_core::task::InstanceId;
+use falkon_net::client::{Client, ClientError, Pending};
+use falkon_wire::message::Refusal;
+use tokio::sync::mpsc;
+
+/// What comes from below, other than results.
+pub(super) enum FromBelow {
+    Event(Event),
+    Failed(ClientError),
+}
+
+/// The way to the dispatcher below.
+pub(super) struct Below {
+    client: Client,
+    /// Actions on their way. The core bounds submissions; what else there is are
+    /// consequences of orders and of results.
+    asks: mpsc::UnboundedSender<Action>,
+    answer: mpsc::UnboundedSender<FromBelow>,
+    answers: mpsc::UnboundedReceiver<FromBelow>,
+}
+
+impl Below {
+    pub(super) fn start(client: Client, instance: InstanceId) -> Below {
+        let (asks, asked) = mpsc::unbounded_channel();
+        let (answer, answers) = mpsc::unbounded_channel();
+        let (submitted, submissions) = mpsc::unbounded_channel();
+        tokio::spawn(hear_submissions(submissions, answer.clone()));
+        let below = Below { client: client.clone(), asks, answer: answer.clone(), answers };
+        tokio::spawn(async move {
+            if let Err(error) = speak(client, instance, asked, submitted, &answer).await {
+                let _ = answer.send(FromBelow::Failed(error));
+            }
+        });
+        below
+    }
+
+    /// What came next; waits for it.
+    pub(super) async fn recv(&mut self) -> FromBelow {
+        let next = self.answers.recv().await;
+        next.unwrap_or(FromBelow::Failed(ClientError::Lost))
+    }
+
+    /// Carries an action of the core out.
+    pub(super) fn ask(&self, action: Action) {
+        // If nobody listens, the failure is on its way.
+        let _ = self.asks.send(action);
+    }
+
+    /// Asks what nodes there are.
+    pub(super) fn look(&self, relay: u64) {
+        let (client, answer) = (self.client.clone(), self.answer.clone());
+        tokio::spawn(async move {
+            let _ = answer.send(match client.subtree(relay).await {
+                Ok(subtree) => FromBelow::Event(Event::Subtree(subtree)),
+                Err(error) => FromBelow::Failed(error),
+            });
+        });
+    }
+}
+
+async fn speak(
+    client: Client,
+    instance: InstanceId,
+    mut asked: mpsc::UnboundedReceiver<Action>,
+    submitted: mpsc::UnboundedSender<Pending>,
+    answer: &mpsc::UnboundedSender<FromBelow>,
+) -> Result<(), ClientError> {
+    while let Some(action) = asked.recv().await {
+        match action {
+            Action::Submit { first, submission } => {
+                let _ = submitted.send(client.submit(instance, first, submission).await?);
+            }
+            Action::Cancel(runs) => client.cancel(instance, Selection::Runs(runs)).await?,
+            Action::Withdraw(count) => {
+                let runs = client.withdraw(instance, count).await?;
+                let _ = answer.send(FromBelow::Event(Event::Withdrawn(runs)));
+            }
+            Action::Acknowledge(upto) => client.acknowledge(instance, upto).await?,
+            Action::Note(_) | Action::Join(_) | Action::Update(_) | Action::Left => {}
+        }
+    }
+    Ok(())
+}
+
+/// Passes answers to submissions on, in their order.
+async fn hear_submissions(
+    mut submissions: mpsc::UnboundedReceiver<Pending>,
+    answer: mpsc::UnboundedSender<FromBelow>,
+) {
+    while let Some(pending) = submissions.recv().await {
+        let said = match pending.accepted().await {
+            Ok(_) => FromBelow::Event(Event::Accepted),
+            Err(ClientError::Refused(why)) => match judge(&why) {
+                Judged::Later => FromBelow::Event(Event::Refused { why: None }),
+                Judged::Never => FromBelow::Event(Event::Refused { why: Some(why.to_string()) }),
+                Judged::Fatal => FromBelow::Failed(ClientError::Refused(why)),
+            },
+            Err(error) => FromBelow::Failed(error),
+        };
+        if answer.send(said).is_err() {
+            return;
+        }
+    }
+}
+
+/// What a refused submission means.
+enum Judged {
+    /// It may be accepted later.
+    Later,
+    /// These tasks are never accepted.
+    Never,
+    /// The relay's instance is gone.
+    Fatal,
+}
+
+fn judge(refusal: &Refusal) -> Judged {
+    match refusal {
+        Refusal::Request(error) => match error {
+            RequestError::Busy { .. } | RequestError::NoRoom { .. } | RequestError::Gap { .. } => {
+                Judged::Later
+            }
+            RequestError::NoInstance(_)
+            | RequestError::Expired { .. }
+            | RequestError::Sealed(_) => Judged::Fatal,
+            _ => Judged::Never,
+        },
+        Refusal::Journal(_) | Refusal::Busy => Judged::Later,
+        Refusal::NotAllowed => Judged::Fatal,
+        _ => Judged::Never,
+    }
+}
