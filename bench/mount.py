@@ -2,8 +2,9 @@
 
     FALKON_BINARY=target/release/falkon python3 bench/mount.py [--members N] [--bytes B] [--rounds R] [--reads K] [--directory DIR] [--json]
 
-Python's `zipfile` writes an archive of so many members, a thousand in each directory. `falkon
-archive mount` shows it as a file system, and so do those of these that are there: `ratarmount`
+Python's `zipfile` writes an archive of so many members, a thousand in each directory, and `falkon
+archive join` copies it into one that has a lookup table. `falkon archive mount` shows each as a file
+system, and so do those of these that are there with the first: `ratarmount`
 (without the index that it keeps, and again with it), `fuse-zip`, `archivemount`. A table shows
 the medians of the rounds, each with the lowest and the highest: the time from the start of the
 program until a random member is read, the mean time of reading further random members, the time
@@ -44,9 +45,12 @@ def write(path, members, size):
             archive.writestr(name_of(number), data_of(number, size))
 
 
-def tools(archive, place):
+def tools(archive, own, place):
     index = archive.with_name(archive.name + ".index.sqlite")
-    found = {"falkon archive mount": ([FALKON, "archive", "mount", archive, place], None)}
+    found = {
+        "falkon archive mount": ([FALKON, "archive", "mount", own, place], None),
+        "falkon archive mount, zipfile's": ([FALKON, "archive", "mount", archive, place], None),
+    }
     if shutil.which("ratarmount"):
         command = ["ratarmount", "-f", "--index-file", index, archive, place]
         found["ratarmount"] = (command, index)
@@ -132,7 +136,9 @@ def main():
         archive, place = site / "members.zip", site / "mount"
         place.mkdir()
         write(archive, options.members, options.bytes)
-        for what, (command, index) in tools(archive, place).items():
+        own = site / "own.zip"
+        subprocess.run([FALKON, "archive", "join", own, archive], check=True, stdout=subprocess.DEVNULL)
+        for what, (command, index) in tools(archive, own, place).items():
             rounds = []
             for _ in range(options.rounds):
                 if index is not None:
@@ -156,7 +162,7 @@ def main():
 def spread(column):
     if isinstance(column, str):
         return column
-    digits = 0 if max(column) > 30 else 2
+    digits = 0 if max(column) > 30 else 2 if max(column) > 0.5 else 4
     middle, low, high = statistics.median(column), min(column), max(column)
     return f"{middle:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
 

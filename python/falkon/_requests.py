@@ -72,6 +72,9 @@ class Result:
     cause: Optional[str] = None
     """Why it failed, for programs: ``no_program``, ``worker_died`` and so on, if
     there is a name for it."""
+    outputs: List[str] = field(default_factory=list)
+    """Where those of its outputs are that are members of archives, such as
+    ``/shared/scores.part2.zip!7/energy.dat``. All of them are safe."""
     more: Dict[str, Any] = field(default_factory=dict)
     """All other fields of the result."""
 

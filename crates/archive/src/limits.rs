@@ -45,3 +45,7 @@ pub const VIEW_ENTRY_BYTES: usize = 192;
 /// Deflated members of more than a piece that are read at the same time without beginning
 /// again. Each has about 320 KiB in memory.
 pub const VIEW_STREAMS_MAX: usize = 64;
+/// Members of archives that are shown as a file system before all of their names are read.
+pub const EARLY_MEMBERS_MIN: u64 = 2000;
+/// Files and directories that are found before that.
+pub const EARLY_FOUND_MAX: usize = 1 << 16;

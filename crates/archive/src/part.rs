@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// One file of a set, or any other ZIP file.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Part {
     path: PathBuf,
     layout: Layout,
@@ -121,13 +121,8 @@ impl Part {
     /// The member with this name that was written last, as the lookup table has
     /// it.
     pub(crate) fn look_up(&self, name: &[u8]) -> Result<LookedUp, ReadError> {
-        let Some(lookup) = self.layout.lookup else { return Ok(LookedUp::Unknown) };
+        let Some(records) = self.records_of(name)? else { return Ok(LookedUp::Unknown) };
         let file = self.file()?;
-        let mut search = Search::new(lookup, name);
-        while let Some(want) = search.want() {
-            search.give(&read(&*file, want).map_err(|error| self.io(error))?);
-        }
-        let Some(records) = search.records() else { return Ok(LookedUp::Unknown) };
         for record in records {
             match self.member_at(&*file, record) {
                 Ok(Some(member)) if member.name == name => return Ok(LookedUp::Found(member)),
@@ -138,6 +133,49 @@ impl Part {
             }
         }
         Ok(LookedUp::Missing)
+    }
+
+    /// Whether all that is shown of it can be found by its lookup table.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.layout.lookup.is_some_and(|lookup| lookup.is_plain()) || self.layout.members == 0
+    }
+
+    /// A member in the directory with this path, which ends with a slash; `None` if
+    /// the lookup table of this plain file leads to none.
+    pub(crate) fn look_into(&self, folder: &[u8]) -> Result<Option<Member>, ReadError> {
+        for record in self.records_of(folder)?.unwrap_or_default() {
+            if let Some(member) = self.member_at(&*self.file()?, record)?
+                && member.name.starts_with(folder)
+            {
+                return Ok(Some(member));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The records to which the lookup table leads from this name; `None` if there
+    /// is no table, or too many names have the hash.
+    fn records_of(&self, name: &[u8]) -> Result<Option<Vec<u64>>, ReadError> {
+        let Some(lookup) = self.layout.lookup else { return Ok(None) };
+        let file = self.file()?;
+        let mut search = Search::new(lookup, name);
+        while let Some(want) = search.want() {
+            search.give(&read(&*file, want).map_err(|error| self.io(error))?);
+        }
+        Ok(search.records())
+    }
+
+    /// The record and the member with this name that was written last, as the lookup
+    /// table of this plain file has it.
+    pub(crate) fn look_for(&self, name: &[u8]) -> Result<Option<(u64, Member)>, ReadError> {
+        for record in self.records_of(name)?.unwrap_or_default() {
+            if let Some(member) = self.member_at(&*self.file()?, record)?
+                && member.name == name
+            {
+                return Ok(Some((record, member)));
+            }
+        }
+        Ok(None)
     }
 
     /// The member with this name that was written last, as the directory has it,

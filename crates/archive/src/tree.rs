@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 /// The directory that all others are below.
 pub const ROOT: u32 = 0;
 /// Permissions of directories that no member describes.
-const DIRECTORY_PERMISSIONS: u16 = 0o755;
+pub(crate) const DIRECTORY_PERMISSIONS: u16 = 0o755;
 /// Slots of the smallest table.
 const SLOTS_MIN: usize = 64;
 /// A slot without a node, and the end of a list: the root is in neither.
@@ -96,6 +96,12 @@ pub struct Tree {
     counts: Counts,
     /// The directory that the last member was in, by its path.
     recent: (Vec<u8>, u32),
+}
+
+impl Default for Tree {
+    fn default() -> Tree {
+        Tree::new()
+    }
 }
 
 impl Tree {

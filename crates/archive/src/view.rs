@@ -15,9 +15,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Files and directories of archives, read from any number of threads.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct View {
     tree: Tree,
+    data: Data,
+}
+
+/// The data of members, of which those that were read last are held.
+#[derive(Debug, Default)]
+pub(crate) struct Data {
     parts: Vec<Part>,
     pieces: Mutex<Pieces>,
     streams: Mutex<Streams>,
@@ -124,18 +130,6 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Default for View {
-    fn default() -> View {
-        View {
-            tree: Tree::new(),
-            parts: Vec::new(),
-            pieces: Mutex::default(),
-            streams: Mutex::default(),
-            idle: Mutex::default(),
-        }
-    }
-}
-
 impl View {
     /// Shows the members that are meant of one more archive; they replace those with the same
     /// names.
@@ -149,7 +143,7 @@ impl View {
     ) -> Result<(), ViewError> {
         let path = archive.path().to_owned();
         for part in archive.into_parts() {
-            let number = u32::try_from(self.parts.len());
+            let number = u32::try_from(self.data.parts.len());
             let number = number.map_err(|_| ViewError::Full { path: path.clone() })?;
             let mut members = part.members();
             loop {
@@ -162,7 +156,7 @@ impl View {
                 }
             }
             drop(members);
-            self.parts.push(part);
+            self.data.parts.push(part);
         }
         Ok(())
     }
@@ -186,7 +180,30 @@ impl View {
         bytes: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), ReadError> {
-        let Some((place, size)) = self.tree.place(node) else { return Ok(()) };
+        match self.tree.place(node) {
+            Some(file) => self.data.read(node, file, (offset, bytes), out),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Data {
+    pub(crate) fn of(parts: Vec<Part>) -> Data {
+        Data { parts, ..Data::default() }
+    }
+
+    pub(crate) fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Appends a part of a member's data, which are known by the number `node`.
+    pub(crate) fn read(
+        &self,
+        node: u32,
+        (place, size): (Place, u64),
+        (offset, bytes): (u64, usize),
+        out: &mut Vec<u8>,
+    ) -> Result<(), ReadError> {
         let Some(part) = self.parts.get(place.part as usize) else { return Ok(()) };
         let end = offset.saturating_add(bytes as u64).min(size);
         let mut at = offset;

@@ -9,6 +9,7 @@
 
 mod build;
 mod bytes;
+mod folders;
 pub mod limits;
 mod member;
 mod names;

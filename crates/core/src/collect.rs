@@ -96,8 +96,9 @@ pub enum Event {
     Written {
         /// To which.
         write: WriteId,
-        /// Whether the file is whole and on stable storage.
-        result: Result<(), WriteFailure>,
+        /// The path by which the members are found now: that of the file, which is
+        /// whole and on stable storage.
+        result: Result<Arc<str>, WriteFailure>,
     },
 }
 
@@ -128,7 +129,12 @@ pub enum Action {
     /// Delete staged files.
     Discard(Vec<ItemId>),
     /// All outputs of a task are in archives, on stable storage.
-    Safe(OwnerId),
+    Safe {
+        /// The task.
+        owner: OwnerId,
+        /// Where each of them is, as `ARCHIVE!MEMBER`.
+        members: Vec<(ItemId, Arc<str>)>,
+    },
     /// An output of a task cannot be written; the task is forgotten.
     Failed {
         /// The task.
@@ -145,6 +151,8 @@ pub enum Action {
 struct Owner {
     /// Those that wait, or are being written.
     open: BTreeMap<ItemId, Arc<str>>,
+    /// Where the others are.
+    safe: Vec<(ItemId, Arc<str>)>,
 }
 
 /// A file being written.
@@ -256,7 +264,7 @@ impl Collector {
             self.idle_writes = 0;
         }
         let open = members.iter().map(|member| (member.item, member.archive.clone())).collect();
-        self.owners.insert(owner, Owner { open });
+        self.owners.insert(owner, Owner { open, safe: Vec::new() });
         self.idle_since = None;
         for Member { item, archive, name, bytes } in members {
             let waiting = Waiting { owner, name, bytes, since: self.now };
@@ -317,15 +325,16 @@ impl Collector {
         }
     }
 
-    fn written(&mut self, write: WriteId, result: Result<(), WriteFailure>) {
+    fn written(&mut self, write: WriteId, result: Result<Arc<str>, WriteFailure>) {
         let Some(Writing { archive, mut members }) = self.writing.remove(&write) else { return };
         self.writing_bytes -= members.values().map(|member| member.bytes).sum::<u64>();
         match result {
-            Ok(()) => {
+            Ok(file) => {
                 self.sets.succeeded(&archive, self.options.delay_micros_max);
                 self.actions.push_back(Action::Discard(members.keys().copied().collect()));
                 for (item, member) in members {
-                    self.member_safe(member.owner, item);
+                    let place = format!("{file}!{}", member.name).into();
+                    self.member_safe(member.owner, (item, place));
                 }
             }
             Err(WriteFailure::Member(item, error)) => {
@@ -386,13 +395,16 @@ impl Collector {
         }
     }
 
-    fn member_safe(&mut self, owner: OwnerId, item: ItemId) {
+    fn member_safe(&mut self, owner: OwnerId, member: (ItemId, Arc<str>)) {
         let Some(found) = self.owners.get_mut(&owner) else { return };
-        found.open.remove(&item);
+        found.open.remove(&member.0);
+        found.safe.push(member);
         if found.open.is_empty() {
+            let mut members = std::mem::take(&mut found.safe);
+            members.sort_unstable();
             self.owners.remove(&owner);
             self.cancelled.remove(owner);
-            self.actions.push_back(Action::Safe(owner));
+            self.actions.push_back(Action::Safe { owner, members });
         }
     }
 
@@ -401,7 +413,7 @@ impl Collector {
     fn fail(&mut self, owner: OwnerId, failed: Option<ItemId>, error: String) {
         let is_cancelled = self.cancelled.contains(owner);
         self.cancelled.remove(owner);
-        let Some(Owner { open }) = self.owners.remove(&owner) else { return };
+        let Some(Owner { open, .. }) = self.owners.remove(&owner) else { return };
         let others = open.into_iter().filter(|(item, _)| Some(*item) != failed);
         let delay = self.options.delay_micros_max;
         let gone: Vec<ItemId> = others

@@ -94,7 +94,7 @@ pub use pages::{Page, PageBounds, PagePlace, StoredPage};
 pub use placement::diffusion;
 pub use recover::{Record, RecoverError};
 pub use subtree::{NodeClass, Subtree, SubtreeError};
-pub use whereabouts::Whereabouts;
+pub use whereabouts::{Begun, Whereabouts};
 
 /// A dispatcher's whole state.
 #[derive(Debug, Default)]

@@ -260,6 +260,8 @@ pub const CAPTURE_BYTES_MAX: u64 = 4 << 20;
 pub const VALUE_BYTES_MAX: u64 = 8 << 20;
 /// Bytes of an error's text; of a longer one the beginning and the end stay.
 pub const ERROR_BYTES_MAX: u64 = 64 << 10;
+/// Where the collected outputs of one task are: as many as fit are named.
+pub const OUTPUTS_BYTES_MAX: u64 = 64 << 10;
 /// How long the end of a task by a signal is held back in a batch scheduler's
 /// job: the scheduler may be ending the job, this executor next.
 pub const DOUBT_MICROS: u64 = 250_000;
@@ -374,7 +376,8 @@ const _: () = {
     assert!(TASK_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
     assert!(ROW_WITH_VALUES_BYTES_MAX <= TASK_BYTES_MAX);
     assert!(ORDER_BYTES_MAX <= MESSAGE_BYTES_MAX);
-    let texts = ERROR_BYTES_MAX + 2 * URL_BYTES_MAX as u64 + ENVELOPE_BYTES_MAX;
+    let streams = 2 * URL_BYTES_MAX as u64;
+    let texts = ERROR_BYTES_MAX + OUTPUTS_BYTES_MAX + streams + ENVELOPE_BYTES_MAX;
     assert!(2 * CAPTURE_BYTES_MAX + texts <= REPORT_BYTES_MAX);
     assert!(VALUE_BYTES_MAX + texts <= REPORT_BYTES_MAX);
     // A report goes to the dispatcher, into the journal, to the client and, as

@@ -2,8 +2,8 @@
 
 use crate::data::stage::Usage;
 use crate::limits::{
-    CAPTURE_BYTES_MAX, ENVELOPE_BYTES_MAX, ERROR_BYTES_MAX, LOSSES_MAX, REPORT_BYTES_MAX,
-    URL_BYTES_MAX, VALUE_BYTES_MAX,
+    CAPTURE_BYTES_MAX, ENVELOPE_BYTES_MAX, ERROR_BYTES_MAX, LOSSES_MAX, OUTPUTS_BYTES_MAX,
+    REPORT_BYTES_MAX, URL_BYTES_MAX, VALUE_BYTES_MAX,
 };
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
 use std::sync::Arc;
@@ -221,6 +221,9 @@ pub struct Detail {
     pub staging_micros: u64,
     /// Why it ended as it did, where the outcome does not say it.
     pub cause: Option<Cause>,
+    /// Where those of its outputs are that are members of archives, as
+    /// `ARCHIVE!MEMBER`, in the order in which it names them: all of them are safe.
+    pub outputs: Vec<String>,
 }
 
 impl Detail {
@@ -243,6 +246,7 @@ impl Detail {
         let heads = self.stdout.head.len() + self.stderr.head.len();
         self.error.len() as u64 <= ERROR_BYTES_MAX
             && self.value.len() as u64 <= VALUE_BYTES_MAX
+            && self.output_bytes() <= OUTPUTS_BYTES_MAX
             && (heads + self.value.len()) as u64 + TEXTS_BYTES_MAX <= REPORT_BYTES_MAX
             && self.stdout.is_within_bounds()
             && self.stderr.is_within_bounds()
@@ -256,6 +260,13 @@ impl Detail {
         if is_lost {
             self.value = Vec::new();
         }
+        let mut bytes = 0;
+        let fit = |place: &&String| {
+            bytes += bytes_of_place(place);
+            bytes <= OUTPUTS_BYTES_MAX
+        };
+        let count = self.outputs.iter().take_while(fit).count();
+        self.outputs.truncate(count);
         for captured in [&mut self.stdout, &mut self.stderr] {
             captured.member.take_if(|member| member.len() > URL_BYTES_MAX);
         }
@@ -281,11 +292,22 @@ impl Detail {
             + self.stderr.member_bytes()
             + self.error.capacity()
             + self.value.capacity()) as u64
+            + self.output_bytes()
+    }
+
+    /// What the places of its outputs take.
+    fn output_bytes(&self) -> u64 {
+        self.outputs.iter().map(|place| bytes_of_place(place)).sum()
     }
 }
 
+fn bytes_of_place(place: &str) -> u64 {
+    (size_of::<String>() + place.len()) as u64
+}
+
 /// What a detail takes beside output and value.
-const TEXTS_BYTES_MAX: u64 = ERROR_BYTES_MAX + 2 * URL_BYTES_MAX as u64 + ENVELOPE_BYTES_MAX;
+const TEXTS_BYTES_MAX: u64 =
+    ERROR_BYTES_MAX + OUTPUTS_BYTES_MAX + 2 * URL_BYTES_MAX as u64 + ENVELOPE_BYTES_MAX;
 
 /// The beginning and the end of a text, `bytes_max` in all.
 #[must_use]

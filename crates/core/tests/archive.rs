@@ -100,7 +100,7 @@ proptest! {
         let layout = open(&file).unwrap();
         prop_assert_eq!(layout.members, members.len() as u64);
         prop_assert_eq!(layout.base, before as u64);
-        let entries = layout.lookup.map(|found| found.entries());
+        let entries = layout.lookup.map(|found| found.members().unwrap());
         prop_assert_eq!(entries, (layout.members > 0).then_some(layout.members));
         let found = members_of(&file, &layout).unwrap();
         prop_assert_eq!(found.len(), members.len());

@@ -139,7 +139,19 @@ impl World {
                         }
                     }
                 }
-                Action::Safe(owner) => self.end(owner, End::Safe),
+                Action::Safe { owner, members } => {
+                    self.end(owner, End::Safe);
+                    let places = |(item, place): &(ItemId, Arc<str>)| {
+                        let found = &self.items[item];
+                        assert_eq!(**place, format!("{}.part9!{}", found.archive, found.name));
+                        *item
+                    };
+                    let items: Vec<ItemId> = members.iter().map(places).collect();
+                    assert_eq!(
+                        items, self.owners[&owner].0,
+                        "in the order in which they were staged"
+                    );
+                }
                 Action::Failed { owner, error, is_cancelled } => {
                     assert!(error.contains(".zip"), "{error}");
                     assert_eq!(is_cancelled, self.cancelled.contains_key(&owner), "{owner:?}");
@@ -236,7 +248,7 @@ impl World {
                 self.files_written += 1;
                 self.pauses.remove(&archive);
                 all(self, Place::Safe);
-                Ok(())
+                Ok(format!("{archive}.part9").into())
             }
             (true, 0) => {
                 self.pauses.remove(&archive);
@@ -361,7 +373,7 @@ fn every_output_is_written_once_in_time_or_its_task_fails() {
 fn a_cancelled_task_does_not_wait_for_an_archive_that_may_come_back() {
     let mut collector = Collector::new(CollectOptions::default());
     let fails = |collector: &mut Collector, at: u64, write: u64| {
-        let result = Err(WriteFailure::Failed("the disk is full".to_owned()));
+        let result = Err(WriteFailure::Failed("full".to_owned()));
         collector.handle(Time(at), Event::Written { write: WriteId(write), result });
     };
     let failed = |collector: &mut Collector| -> Vec<(u64, bool)> {
@@ -396,7 +408,7 @@ fn a_cancelled_task_does_not_wait_for_an_archive_that_may_come_back() {
     assert_eq!(failed(&mut collector), [(2, true)]);
     assert!(collector.is_empty());
     // Its file stays until it is written or not.
-    collector.handle(until, Event::Written { write: WriteId(2), result: Ok(()) });
+    collector.handle(until, Event::Written { write: WriteId(2), result: Ok("/a.zip".into()) });
     let actions: Vec<Action> = std::iter::from_fn(|| collector.poll_action()).collect();
     assert_eq!(actions, [Action::Discard(vec![ItemId(2)])]);
 }
@@ -459,7 +471,8 @@ fn outputs_that_come_one_by_one_do_not_become_a_file_each() {
             while let Some(action) = collector.poll_action() {
                 if let Action::Write { write, .. } = action {
                     files.push(now - from);
-                    collector.handle(Time(now), Event::Written { write, result: Ok(()) });
+                    let result = Ok("/a.zip".into());
+                    collector.handle(Time(now), Event::Written { write, result });
                 }
             }
             match collector.poll_timeout() {

@@ -3,7 +3,7 @@
 use super::Driver;
 use falkon_core::data::object::Object;
 use falkon_core::dispatch::{
-    ConnectionId, Dispatcher, ExecutorView, Expiry, InstanceView, Lifetime, Purpose, Scope,
+    Begun, ConnectionId, Dispatcher, ExecutorView, Expiry, InstanceView, Lifetime, Purpose, Scope,
     Subtree, Whereabouts,
 };
 use falkon_core::result::Stream;
@@ -30,14 +30,14 @@ const TASK_BYTES: usize = 128;
 /// Bytes shown of one command line.
 const ARGV_BYTES_MAX: usize = 64 << 10;
 
-/// How many tasks of each instance run. Counting looks at all that executors
+/// How many tasks of each instance run or are staged. Counting looks at all that executors
 /// have, so it is done once for all questions of a round.
 #[derive(Debug, Default)]
-pub(super) struct Running(Option<BTreeMap<InstanceId, u64>>);
+pub(super) struct Running(Option<BTreeMap<InstanceId, Begun>>);
 
 impl Running {
-    fn of(&mut self, core: &Dispatcher) -> &BTreeMap<InstanceId, u64> {
-        self.0.get_or_insert_with(|| core.running())
+    fn of(&mut self, core: &Dispatcher) -> &BTreeMap<InstanceId, Begun> {
+        self.0.get_or_insert_with(|| core.begun())
     }
 
     /// The dispatcher acts: the numbers will be others.
@@ -237,7 +237,7 @@ fn shown(arguments: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
     shown
 }
 
-fn instance_status(instance: &InstanceView<'_>, running: u64) -> InstanceStatus {
+fn instance_status(instance: &InstanceView<'_>, begun: Begun) -> InstanceStatus {
     let (held_bytes, stored_bytes) = instance.results_held();
     let Lifetime { created, heard, expires } = instance.lifetime();
     InstanceStatus {
@@ -248,7 +248,8 @@ fn instance_status(instance: &InstanceView<'_>, running: u64) -> InstanceStatus 
         expires,
         counts: instance.counts(),
         // Tasks may have ended since they were counted.
-        running: running.min(instance.counts().dispatched),
+        running: begun.running.min(instance.counts().dispatched),
+        staged: begun.staged.min(instance.counts().dispatched),
         sealed: instance.is_sealed(),
         complete: instance.is_complete(),
         named: instance.is_named(),

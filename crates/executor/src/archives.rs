@@ -74,12 +74,13 @@ impl Staged {
     }
 
     /// Writes staged outputs into one file of an archive's set, whose directory is
-    /// made if it is missing.
+    /// made if it is missing. Returns the path by which they are found: of that file,
+    /// or of the archive if they had to be several.
     pub(super) fn write(
         &self,
         archive: &str,
         members: &[(ItemId, Arc<str>)],
-    ) -> Result<(), WriteFailure> {
+    ) -> Result<Arc<str>, WriteFailure> {
         let path = Path::new(archive);
         if let Some(directory) = path.parent() {
             make_directory(directory).map_err(|error| {
@@ -99,7 +100,12 @@ impl Staged {
             }
             writer.finish()
         });
-        written.map(|_| ()).map_err(|error| self.failure(path, error))
+        let files = written.map_err(|error| self.failure(path, error))?;
+        let only = match &files[..] {
+            [only] => only.to_str(),
+            _ => None,
+        };
+        Ok(only.unwrap_or(archive).into())
     }
 
     fn failure(&self, archive: &Path, error: WriteError) -> WriteFailure {
@@ -224,6 +230,9 @@ mod tests {
         ] {
             assert_eq!(is_final(&errno.into()), expected, "{errno}");
         }
-        assert_eq!(write(&site.path().join("new/scores.zip")), Ok(()));
+        let archive = site.path().join("new/scores.zip");
+        let file = |path: &Path| Ok(Arc::from(path.to_str().unwrap()));
+        assert_eq!(write(&archive), file(&archive));
+        assert_eq!(write(&archive), file(&site.path().join("new/scores.part2.zip")));
     }
 }

@@ -122,7 +122,7 @@ wire_enum!(AccessError {
 });
 wire_struct!(Count { objects, bytes });
 wire_struct!(Usage { local, peer, store });
-wire_struct!(Detail { stdout, stderr, error, value, usage, staging_micros, cause });
+wire_struct!(Detail { stdout, stderr, error, value, usage, staging_micros, cause, outputs });
 wire_struct!(Tries { failures, losses });
 wire_struct!(Report { instance, first, count, tries, outcome, started, ended, detail });
 wire_struct!(Finished {

@@ -470,6 +470,9 @@ pub struct InstanceStatus {
     pub counts: Counts,
     /// How many of those that are dispatched run: the others were sent ahead.
     pub running: u64,
+    /// How many of those have ended, and have outputs that are staged for archives and
+    /// not safe.
+    pub staged: u64,
     /// The instance takes no more tasks.
     pub sealed: bool,
     /// Every task has ended.
@@ -498,6 +501,7 @@ wire_struct!(InstanceStatus {
     expires,
     counts,
     running,
+    staged,
     sealed,
     complete,
     named,

@@ -4,11 +4,10 @@ use super::select::{Meant, Selected, select};
 use super::{ThreadArgs, report, unreadable};
 use crate::exit::{Exit, runtime};
 use clap::Args;
-use falkon_archive::{Counts, ReadError, Shown, View, ViewError};
+use falkon_archive::{Archive, Counts, Library, ReadError, Shown, View, ViewError};
 use falkon_fuse::{Attributes, Entry, Files, MountError, Mounted, Totals, Unreadable, serve};
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,10 +34,68 @@ pub(super) struct MountArgs {
 
 /// Shows members as files.
 pub(super) fn mount(args: &MountArgs) -> Result<Exit, Exit> {
-    let mut view = View::default();
+    let mut selected = Vec::new();
     for word in &args.archives {
         let Selected { archive, members } = select(word)?;
         is_elsewhere(archive.path(), &args.directory)?;
+        selected.push((word, archive, members));
+    }
+    let (library, ready) = library(selected)?;
+    let source: Vec<String> = args.archives.iter().map(|one| one.display().to_string()).collect();
+    let mounted = Mounted::new(&args.directory, &source.join(" ")).map_err(refused)?;
+    let files = Arc::new(Shelf { library, reported: Mutex::default() });
+    match serve(&mounted, &files, args.threads.number()) {
+        Ok(threads) => {
+            report(ready.line(mounted.path()));
+            wait(mounted, threads)
+        }
+        Err(error) => {
+            let failed = format!("cannot show files at {}: {error}", mounted.path().display());
+            // That it fails counts for more than what becomes of the mount.
+            let _ = mounted.unmount();
+            Err(Exit::failure(failed))
+        }
+    }
+}
+
+/// What is known of the files when the first of them can be read.
+enum Ready {
+    All(Counts),
+    /// So many members are shown, whose names are still being read.
+    Members(u64),
+}
+
+/// The files of archives; where all members of large archives are meant, before their names
+/// are read.
+fn library(selected: Vec<(&OsString, Archive, Meant)>) -> Result<(Arc<Library>, Ready), Exit> {
+    let is_all = selected.iter().all(|(_, _, members)| matches!(members, Meant::All));
+    if !is_all {
+        return read_names(selected);
+    }
+    let (words, archives): (Vec<_>, Vec<_>) =
+        selected.into_iter().map(|(word, archive, _)| (word, archive)).unzip();
+    let parts = archives.iter().flat_map(Archive::parts);
+    let members = parts.map(|part| part.layout().members).sum();
+    let done = |names: Result<Counts, ViewError>| match names {
+        Ok(counts) => {
+            if let Some(line) = left_out(counts) {
+                report(line);
+            }
+        }
+        Err(error) => report(format_args!("{error}; directories cannot be listed")),
+    };
+    match Library::begin(archives, done) {
+        Ok(library) => Ok((library, Ready::Members(members))),
+        Err(archives) => {
+            let all = words.into_iter().zip(archives);
+            read_names(all.map(|(word, archive)| (word, archive, Meant::All)).collect())
+        }
+    }
+}
+
+fn read_names(selected: Vec<(&OsString, Archive, Meant)>) -> Result<(Arc<Library>, Ready), Exit> {
+    let mut view = View::default();
+    for (word, archive, members) in selected {
         let before = view.tree().counts();
         view.add(archive, |member| members.is(member)).map_err(|error| match error {
             ViewError::Read(error) => unreadable(error),
@@ -50,21 +107,7 @@ pub(super) fn mount(args: &MountArgs) -> Result<Exit, Exit> {
         }
     }
     let counts = view.tree().counts();
-    let source: Vec<String> = args.archives.iter().map(|one| one.display().to_string()).collect();
-    let mounted = Mounted::new(&args.directory, &source.join(" ")).map_err(refused)?;
-    let files = Arc::new(Shelf { view, reported: Mutex::default() });
-    match serve(&mounted, &files, args.threads.number()) {
-        Ok(threads) => {
-            report(ready(counts, mounted.path()));
-            wait(mounted, threads)
-        }
-        Err(error) => {
-            let failed = format!("cannot show files at {}: {error}", mounted.path().display());
-            // That it fails counts for more than what becomes of the mount.
-            let _ = mounted.unmount();
-            Err(Exit::failure(failed))
-        }
-    }
+    Ok((Arc::new(Library::of(view)), Ready::All(counts)))
 }
 
 /// Files of archives are opened again while they are shown: never through what shows them.
@@ -92,20 +135,36 @@ fn refused(error: MountError) -> Exit {
     }
 }
 
-fn ready(counts: Counts, path: &Path) -> String {
-    let mut line = format!("{} files are shown at {}", counts.files, path.display());
-    if counts.doubled > 0 {
-        // Writing to a `String` never fails.
-        let _ = write!(line, "; left out {} whose names later ones have", counts.doubled);
+impl Ready {
+    fn line(&self, path: &Path) -> String {
+        let path = path.display();
+        match self {
+            Ready::Members(count) => format!("{count} members are shown as files at {path}"),
+            Ready::All(counts) => {
+                let line = format!("{} files are shown at {path}", counts.files);
+                match left_out(*counts) {
+                    Some(rest) => format!("{line}; {rest}"),
+                    None => line,
+                }
+            }
+        }
     }
-    if counts.left_out > 0 {
-        let _ = write!(
-            line,
-            "; left out {} that are links or devices, or whose names lead elsewhere",
-            counts.left_out
-        );
-    }
-    line
+}
+
+/// Says which members are not shown.
+fn left_out(counts: Counts) -> Option<String> {
+    let doubled = match counts.doubled {
+        0 => None,
+        count => Some(format!("left out {count} whose names later ones have")),
+    };
+    let others = match counts.left_out {
+        0 => None,
+        count => Some(format!(
+            "left out {count} that are links or devices, or whose names lead elsewhere"
+        )),
+    };
+    let parts: Vec<String> = doubled.into_iter().chain(others).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// Waits until it is unmounted, or to be.
@@ -159,7 +218,7 @@ fn wait(mounted: Mounted, threads: Vec<JoinHandle<io::Result<()>>>) -> Result<Ex
 /// The members of archives, for the file system.
 #[derive(Debug)]
 struct Shelf {
-    view: View,
+    library: Arc<Library>,
     /// Files that cannot be read and are reported.
     reported: Mutex<HashSet<u32>>,
 }
@@ -193,15 +252,15 @@ impl Shelf {
 
 impl Files for Shelf {
     fn attributes(&self, node: u64) -> Option<Attributes> {
-        self.view.tree().shown(node_of(node)?).map(attributes)
+        self.library.shown(node_of(node)?).map(attributes)
     }
 
     fn child(&self, directory: u64, name: &[u8]) -> Option<Attributes> {
-        self.view.tree().child(node_of(directory)?, name).map(attributes)
+        self.library.child(node_of(directory)?, name).map(attributes)
     }
 
     fn parent(&self, directory: u64) -> u64 {
-        node_of(directory).map_or(1, |node| u64::from(self.view.tree().parent(node)) + 1)
+        node_of(directory).map_or(1, |node| u64::from(self.library.parent(node)) + 1)
     }
 
     fn list(&self, directory: u64, after: Option<u64>, take: &mut dyn FnMut(Entry<'_>) -> bool) {
@@ -210,11 +269,9 @@ impl Files for Shelf {
         if after == Some(None) {
             return;
         }
-        for (name, shown) in self.view.tree().behind(directory, after.flatten()) {
-            if !take(Entry { name, attributes: attributes(shown) }) {
-                return;
-            }
-        }
+        self.library.list(directory, after.flatten(), &mut |name, shown| {
+            take(Entry { name, attributes: attributes(shown) })
+        });
     }
 
     fn read(
@@ -225,14 +282,14 @@ impl Files for Shelf {
         out: &mut Vec<u8>,
     ) -> Result<(), Unreadable> {
         let node = node_of(node).ok_or(Unreadable)?;
-        self.view.read(node, offset, bytes, out).map_err(|error| {
+        self.library.read(node, offset, bytes, out).map_err(|error| {
             self.report(node, &error);
             Unreadable
         })
     }
 
     fn totals(&self) -> Totals {
-        let tree = self.view.tree();
-        Totals { files: tree.len() as u64, bytes: tree.counts().bytes }
+        let (files, bytes) = self.library.totals();
+        Totals { files, bytes }
     }
 }

@@ -44,6 +44,9 @@ pub(crate) struct Line<'a> {
     stdout_member: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stderr_member: Option<&'a str>,
+    /// Where its collected outputs are: `ARCHIVE!MEMBER` of each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    outputs: Vec<&'a str>,
     executor: Option<&'a str>,
     attempts: u32,
     times: JsonTimes,
@@ -167,6 +170,12 @@ impl<'a> Line<'a> {
             stdout_at: None,
             stderr_at: None,
             stdout_member: member(Stream::Stdout),
+            outputs: result
+                .detail
+                .iter()
+                .flat_map(|detail| &detail.outputs)
+                .map(String::as_str)
+                .collect(),
             stderr_member: member(Stream::Stderr),
             executor: result.executor.as_deref(),
             attempts: result.attempts,

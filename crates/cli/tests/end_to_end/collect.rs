@@ -46,6 +46,12 @@ fn other_readers_find_what_tasks_wrote() {
     let more = ["--output", "log=logs/{}.txt", "--", "sh", "-c", script];
     let ran = site.run(args.iter().chain(&more)).exits(0);
     assert_eq!(ran.results().len(), 200);
+    for result in ran.results() {
+        let number = result["index"].as_u64().unwrap() + 1;
+        let place = result["outputs"][0].as_str().unwrap();
+        let found = site.run(["archive", "cat", place]).exits(0);
+        assert_eq!(found.text(), format!("energy {number}\n"), "{result}");
+    }
     assert_eq!(site.read("logs/7.txt"), "7\n", "other outputs go where they are to");
     let read =
         members(&site, "scores.zip", ["1/energy", "200/energy"].map(str::to_owned).into_iter());
@@ -262,7 +268,11 @@ impl<'a> Scene<'a> {
             let tasks = self.access().run("tasks", &[&self.id, "--json"]).exits(0).results();
             tasks.iter().all(|task| task["state"] == "staged")
         });
-        assert_eq!(self.access().instance(&self.id)["done"], 0);
+        let instance = self.access().instance(&self.id);
+        assert_eq!((&instance["done"], &instance["staged"]), (&0.into(), &STAGED.into()));
+        let status = self.access().run("status", &[]).exits(0);
+        let said = "5 tasks have ended, with outputs that are staged and not safe yet";
+        assert!(status.text().contains(said), "{status}");
         assert!(!self.site.path("a.zip").exists(), "nothing was written");
     }
 

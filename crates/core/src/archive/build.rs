@@ -1,5 +1,6 @@
 //! Writing a file of a set: the records of its members, and its end.
 
+use super::folders::Folders;
 use super::limits::{DIRECTORY_BYTES_MAX, FILE_BYTES, FILE_MEMBERS};
 use super::member::{
     CENTRAL_BYTES, CENTRAL_SIGNATURE, LOCAL_BYTES, LOCAL_SIGNATURE, MADE_BY_UNIX, TIME_EXTRA, UTF8,
@@ -95,7 +96,8 @@ impl Started {
 }
 
 /// A file of a set while it is written: what its end will say. A member takes 71
-/// bytes and its name in memory, and up to 28 more beyond 4 GiB.
+/// bytes and its name in memory, and up to 28 more beyond 4 GiB; a directory in
+/// their names takes up to 32.
 #[derive(Debug, Default)]
 pub struct FileBuilder {
     /// Bytes of the file so far.
@@ -103,6 +105,7 @@ pub struct FileBuilder {
     directory: Vec<u8>,
     /// The hashes of names, and the offsets of records in the directory.
     members: Vec<(u64, u64)>,
+    folders: Folders,
 }
 
 impl FileBuilder {
@@ -130,7 +133,8 @@ impl FileBuilder {
     pub fn has_room(&self, bounds: FileBounds, name: &[u8], packed: u64) -> bool {
         let record = CENTRAL_BYTES + name.len() + TIME_EXTRA_BYTES + WIDE_CENTRAL_EXTRA_BYTES;
         let directory = self.directory.len() + record;
-        let entries = (self.members.len() + 1) * ENTRY_BYTES;
+        let folders = self.folders.len() + Folders::of_name(name).count();
+        let entries = (self.members.len() + 1 + folders) * ENTRY_BYTES;
         let ends = FOOTER_BYTES + END64_BYTES + LOCATOR_BYTES + END_BYTES;
         let header = Started::new(name, packed).bytes;
         let bytes = self.offset.saturating_add(packed);
@@ -146,6 +150,7 @@ impl FileBuilder {
         let header = self.offset;
         let (record, out) = (self.directory.len() as u64, &mut self.directory);
         self.members.push((table::name_hash(&member.name), record));
+        self.folders.add(member, record, self.members.len());
         let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         let mut wide = [0; 24];
         let mut wide_bytes = 0;
@@ -191,14 +196,17 @@ impl FileBuilder {
     /// directory, the end records. A file without members has one end record
     /// alone: readers know such files as empty.
     #[must_use]
-    pub fn finish(self, crc32: Crc32) -> [Vec<u8>; 3] {
+    pub fn finish(mut self, crc32: Crc32) -> [Vec<u8>; 3] {
         if self.members.is_empty() {
             let mut end = END_SIGNATURE.to_le_bytes().to_vec();
             end.resize(END_BYTES, 0);
             return [Vec::new(), Vec::new(), end];
         }
         let mut table = Vec::new();
-        table::encode(&self.members, &self.directory, self.offset, crc32, &mut table);
+        let folders = std::mem::take(&mut self.folders).finish();
+        let (members, directory) = (&self.members[..], &self.directory[..]);
+        let of = table::Contents { members, folders: folders.as_deref(), directory };
+        table::encode(&of, self.offset, crc32, &mut table);
         let directory = self.offset + table.len() as u64;
         let end64 = directory + self.directory.len() as u64;
         let (members, bytes) = (self.members(), self.directory.len() as u64);

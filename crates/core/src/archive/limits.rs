@@ -36,3 +36,7 @@ pub const COMPONENT_BYTES_MAX: usize = 255;
 pub const PATH_BYTES_MAX: usize = 4095;
 /// A pattern for names.
 pub const PATTERN_BYTES_MAX: usize = 4096;
+/// Directories for each member of a file, beyond which its lookup table has none.
+pub const FOLDERS_PER_MEMBER_MAX: usize = 4;
+/// Directories of a file among which those that are noted twice are looked for.
+pub const FOLDERS_SORT_MIN: usize = 4096;

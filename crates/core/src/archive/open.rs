@@ -111,8 +111,9 @@ impl Opening {
                 let at = layout.directory - FOOTER_BYTES as u64;
                 let found = Lookup::decode(bytes, (at, layout.base), layout.directory_bytes, crc32);
                 let lookup = found.filter(|found| {
-                    let is_modulo = found.entries() & 0xffff == layout.members;
-                    found.entries() == layout.members || is_modulo
+                    let members = found.members();
+                    members
+                        .is_some_and(|all| all == layout.members || all & 0xffff == layout.members)
                 });
                 State::Open(Layout { lookup, ..*layout })
             }

@@ -19,7 +19,12 @@ const DIRECTORY_AT: usize = 24;
 const DIRECTORY_BYTES_AT: usize = 32;
 const DIRECTORY_CRC_AT: usize = 40;
 const TABLE_CRC_AT: usize = 44;
+const FOLDERS_AT: usize = 48;
+const FLAGS_AT: usize = 56;
 const FOOTER_CRC_AT: usize = 60;
+/// The flag of a file all of whose names are paths of files, as they are written,
+/// and whose table has the directories of these too.
+const PLAIN: u32 = 1;
 
 /// The FNV-1a hash of a name, with which a table's hashes begin.
 pub(super) fn name_hash(name: &[u8]) -> u64 {
@@ -68,6 +73,8 @@ pub struct Lookup {
     pub(super) offset: u64,
     directory_crc: u32,
     table_crc: u32,
+    folders: u64,
+    is_plain: bool,
 }
 
 impl Lookup {
@@ -95,10 +102,12 @@ impl Lookup {
             offset,
             directory_crc: u32_at(bytes, DIRECTORY_CRC_AT)?,
             table_crc: u32_at(bytes, TABLE_CRC_AT)?,
+            folders: value(FOLDERS_AT)?,
+            is_plain: u32_at(bytes, FLAGS_AT)? & PLAIN != 0,
         })
     }
 
-    /// Entries of the table: as many as the directory has members.
+    /// Entries of the table.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.entries
@@ -108,6 +117,21 @@ impl Lookup {
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// As many entries as the directory has members; the others are for the
+    /// directories in their names.
+    #[must_use]
+    pub fn members(&self) -> Option<u64> {
+        self.entries.checked_sub(self.folders)
+    }
+
+    /// Whether all names are paths of files, as they are written, and the table has
+    /// an entry for each directory in them, under its path and a slash. It leads to
+    /// a member in that directory.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.is_plain
     }
 
     /// The entries from number `first`, `count` of them, in the file.
@@ -130,44 +154,54 @@ impl Lookup {
     }
 }
 
-/// Appends a table and its footer. `members` are the hashes of the names, with
-/// the offsets of their records in `directory`, which will stand behind the
-/// footer; `offset` is where the table will stand in the file.
-pub(super) fn encode(
-    members: &[(u64, u64)],
-    directory: &[u8],
-    offset: u64,
-    crc32: Crc32,
-    out: &mut Vec<u8>,
-) {
+/// What a table is made of.
+pub(super) struct Contents<'a> {
+    /// The hashes of the names of members, with the offsets of their records in the
+    /// directory.
+    pub(super) members: &'a [(u64, u64)],
+    /// Those of the directories in them, if all are known.
+    pub(super) folders: Option<&'a [(u64, u64)]>,
+    /// What will stand behind the footer.
+    pub(super) directory: &'a [u8],
+}
+
+/// Appends a table and its footer. `offset` is where the table will stand in the
+/// file.
+pub(super) fn encode(of: &Contents<'_>, offset: u64, crc32: Crc32, out: &mut Vec<u8>) {
+    let Contents { members, directory, .. } = *of;
+    let folders = of.folders.unwrap_or_default();
     let start = out.len();
     let mut chosen = 0;
     for attempt in 0..SEEDS_MAX {
         chosen = seed(attempt);
         out.truncate(start);
-        append(members, chosen, out);
+        append(&[members, folders], chosen, out);
         if !has_signature(&out[start..]) {
             break;
         }
     }
     let mut footer = [0; FOOTER_BYTES];
     let mut set = |at: usize, bytes: &[u8]| footer[at..at + bytes.len()].copy_from_slice(bytes);
-    let directory_at = offset + (members.len() * ENTRY_BYTES + FOOTER_BYTES) as u64;
+    let entries = members.len() + folders.len();
+    let directory_at = offset + (entries * ENTRY_BYTES + FOOTER_BYTES) as u64;
     set(0, &MAGIC);
     set(SEED_AT, &chosen.to_le_bytes());
-    set(ENTRIES_AT, &(members.len() as u64).to_le_bytes());
+    set(ENTRIES_AT, &(entries as u64).to_le_bytes());
     set(DIRECTORY_AT, &directory_at.to_le_bytes());
     set(DIRECTORY_BYTES_AT, &(directory.len() as u64).to_le_bytes());
     set(DIRECTORY_CRC_AT, &crc32(directory).to_le_bytes());
     set(TABLE_CRC_AT, &crc32(&out[start..]).to_le_bytes());
+    set(FOLDERS_AT, &(folders.len() as u64).to_le_bytes());
+    set(FLAGS_AT, &(if of.folders.is_some() { PLAIN } else { 0 }).to_le_bytes());
     let crc = crc32(&footer[..FOOTER_CRC_AT]);
     footer[FOOTER_CRC_AT..].copy_from_slice(&crc.to_le_bytes());
     out.extend_from_slice(&footer);
 }
 
-fn append(members: &[(u64, u64)], seed: u64, out: &mut Vec<u8>) {
+fn append(parts: &[&[(u64, u64)]], seed: u64, out: &mut Vec<u8>) {
     let entry = |&(hash, record): &(u64, u64)| TableEntry { hash: seeded(hash, seed), record };
-    let mut entries: Vec<TableEntry> = members.iter().map(entry).collect();
+    let all = parts.iter().copied().flatten();
+    let mut entries: Vec<TableEntry> = all.map(entry).collect();
     entries.sort_unstable();
     out.reserve(entries.len() * ENTRY_BYTES + FOOTER_BYTES);
     for entry in entries {
@@ -216,10 +250,11 @@ mod tests {
             .map(|(at, hash)| (hash, at as u64))
             .collect();
         let mut plain = Vec::new();
-        append(&members, seed, &mut plain);
+        append(&[&members], seed, &mut plain);
         assert!(has_signature(&plain));
         let mut table = Vec::new();
-        encode(&members, b"directory", 1000, sum, &mut table);
+        let of = Contents { members: &members, folders: None, directory: b"directory" };
+        encode(&of, 1000, sum, &mut table);
         assert!(!has_signature(&table[..members.len() * ENTRY_BYTES]));
         let footer = 1000 + (members.len() * ENTRY_BYTES) as u64;
         let lookup = Lookup::decode(&table[table.len() - 64..], (footer, 0), 9, sum).unwrap();
@@ -230,7 +265,9 @@ mod tests {
     #[test]
     fn a_footer_of_another_directory_is_none() {
         let mut table = Vec::new();
-        encode(&[(1, 0), (2, 50)], b"directory", 0, sum, &mut table);
+        let members = [(1, 0), (2, 50)];
+        let of = Contents { members: &members, folders: None, directory: b"directory" };
+        encode(&of, 0, sum, &mut table);
         let footer = &table[32..];
         assert!(Lookup::decode(footer, (32, 0), 9, sum).is_some());
         assert!(Lookup::decode(footer, (32, 0), 8, sum).is_none());

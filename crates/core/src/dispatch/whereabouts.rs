@@ -73,6 +73,15 @@ struct Part {
     progress: Progress,
 }
 
+/// How many of an instance's tasks executors have that have begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Begun {
+    /// Those that run.
+    pub running: u64,
+    /// Those that have ended, and whose outputs are staged for archives.
+    pub staged: u64,
+}
+
 /// How far an executor is with tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
@@ -107,16 +116,21 @@ impl Executor {
 }
 
 impl Dispatcher {
-    /// How many tasks of each instance run; never more than executors have room
-    /// for. Costs time in proportion to what executors have.
+    /// How many tasks of each instance run, never more than executors have room
+    /// for, and how many are staged. Costs time in proportion to what executors
+    /// have.
     #[must_use]
-    pub fn running(&self) -> BTreeMap<InstanceId, u64> {
-        let mut running = BTreeMap::new();
-        let parts = self.fleet.iter().flat_map(Executor::parts);
-        for part in parts.filter(|part| part.progress == Progress::Running) {
-            *running.entry(part.instance).or_default() += part.count;
+    pub fn begun(&self) -> BTreeMap<InstanceId, Begun> {
+        let mut all: BTreeMap<InstanceId, Begun> = BTreeMap::new();
+        for part in self.fleet.iter().flat_map(Executor::parts) {
+            let begun = all.entry(part.instance).or_default();
+            match part.progress {
+                Progress::Running => begun.running += part.count,
+                Progress::Staged => begun.staged += part.count,
+                Progress::Sent => {}
+            }
         }
-        running
+        all
     }
 
     /// Where an instance's tasks from `first` on are, as many as there are of

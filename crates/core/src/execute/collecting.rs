@@ -2,7 +2,7 @@
 //! its outputs are staged on this executor's disk, and is reported when they are
 //! in their archives.
 
-use super::streams::fail;
+use super::streams::{fail, name_outputs};
 use super::{Action, Executor};
 use crate::collect::{
     self, CollectOptions, Collector, ItemId, Member, OwnerId, WriteFailure, WriteId,
@@ -30,8 +30,9 @@ pub enum CollectEvent {
     Written {
         /// To which.
         write: WriteId,
-        /// Whether the file is whole and on stable storage.
-        result: Result<(), WriteFailure>,
+        /// The path by which the members are found now: that of the file, which is
+        /// whole and on stable storage.
+        result: Result<Arc<str>, WriteFailure>,
     },
 }
 
@@ -86,6 +87,9 @@ pub(super) struct Collecting {
     /// Tasks that were cancelled while their outputs were on their way.
     cancelled: BTreeSet<TaskKey>,
 }
+
+/// Where the staged files of a task are now.
+type SafeMembers = Vec<(ItemId, Arc<str>)>;
 
 fn bytes_of(report: &Report) -> u64 {
     size_of::<Report>() as u64 + report.detail.as_ref().map_or(0, |detail| detail.bytes())
@@ -295,12 +299,12 @@ impl Executor {
     fn drain_collector(&mut self) {
         while let Some(action) = self.collecting.collector.poll_action() {
             let action = match action {
-                collect::Action::Safe(owner) => {
-                    self.end_collected(owner, None);
+                collect::Action::Safe { owner, members } => {
+                    self.end_collected(owner, Ok(members));
                     continue;
                 }
                 collect::Action::Failed { owner, error, is_cancelled } => {
-                    self.end_collected(owner, Some((error, is_cancelled)));
+                    self.end_collected(owner, Err((error, is_cancelled)));
                     continue;
                 }
                 collect::Action::Write { write, archive, members } => {
@@ -313,13 +317,16 @@ impl Executor {
     }
 
     /// A task's outputs are in their archives, or will not be.
-    fn end_collected(&mut self, owner: OwnerId, failure: Option<(String, bool)>) {
+    fn end_collected(&mut self, owner: OwnerId, result: Result<SafeMembers, (String, bool)>) {
         let Some(mut report) = self.collecting.reports.remove(&owner) else { return };
         self.collecting.bytes -= bytes_of(&report);
-        if let Some((error, is_cancelled)) = failure {
-            fail(&mut report, &error);
-            if is_cancelled {
-                report.outcome = Outcome::Cancelled;
+        match result {
+            Ok(members) => name_outputs(&mut report, members),
+            Err((error, is_cancelled)) => {
+                fail(&mut report, &error);
+                if is_cancelled {
+                    report.outcome = Outcome::Cancelled;
+                }
             }
         }
         self.updates.push(report);

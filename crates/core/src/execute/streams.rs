@@ -77,6 +77,16 @@ fn without_members(mut detail: Detail) -> Detail {
     detail
 }
 
+/// The report of a task all of whose members are safe says where its outputs are.
+/// Those of its streams, which it names anyway, come behind them.
+pub(super) fn name_outputs(report: &mut Report, members: Vec<(ItemId, Arc<str>)>) {
+    let detail = report.detail.take().map_or_else(Detail::default, Arc::unwrap_or_clone);
+    let streams = Stream::BOTH.iter().filter(|stream| detail.stream(**stream).member.is_some());
+    let count = members.len().saturating_sub(streams.count());
+    let outputs = members.into_iter().take(count).map(|(_, place)| place.to_string()).collect();
+    report.detail = Some(Arc::new(Detail { outputs, ..detail }));
+}
+
 /// A stream that is to be a member of an archive.
 struct Taken {
     stream: Stream,

@@ -75,7 +75,7 @@ impl Ended {
     }
 
     /// What is to be written is, or is not.
-    fn write(&mut self, result: Result<(), WriteFailure>) -> Vec<(ItemId, Arc<str>)> {
+    fn write(&mut self, result: Result<Arc<str>, WriteFailure>) -> Vec<(ItemId, Arc<str>)> {
         while self.actions.is_empty() && self.shell.passes_to_due(u64::MAX) {
             self.pump();
         }
@@ -104,7 +104,7 @@ fn streams_are_staged_with_their_bytes_and_reported_without() {
     let without = |captured: Captured| Captured { member: None, ..captured };
     let (stdout, stderr) = (without(stdout), without(stderr));
     assert_eq!(found, [(Stream::Stdout, &stdout), (Stream::Stderr, &stderr)]);
-    let written = ended.write(Ok(()));
+    let written = ended.write(Ok("/logs.zip".into()));
     let names: Vec<&str> = written.iter().map(|(_, name)| &**name).collect();
     assert_eq!(names, ["1/stdout", "1/stderr"]);
     let left = |name| Captured { head: Vec::new(), overflow: None, ..stream("", name) };

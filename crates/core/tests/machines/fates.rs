@@ -77,6 +77,13 @@ pub(crate) fn writes(task: &Task, id: u64) -> bool {
     task.class.kind == Kind::Process && id.is_multiple_of(3)
 }
 
+/// The member that a task's standard output becomes, of those with data that
+/// collect it.
+pub(crate) fn collected_stream(client: usize, task: &Task, id: u64) -> Option<String> {
+    let is_collected = task.data.is_some() && writes(task, id) && id.is_multiple_of(2);
+    is_collected.then(|| format!("/logs/{}.zip!{client}/{id}/stdout", id % 5))
+}
+
 /// How a task's run ends that fails.
 pub(crate) fn failure_of(plan: &Task, client: usize, task: u64) -> Outcome {
     match task % 5 {
@@ -100,10 +107,14 @@ pub(crate) fn check_detail(client: usize, plan: &[Task], found: &Finished) {
         }
         let has_run =
             found.outcome == Outcome::Exit(0) || found.outcome == failure_of(task, client, id);
-        if has_run && writes(task, id) {
+        let member = collected_stream(client, task, id);
+        let is_collected = member.is_some() && found.outcome == Outcome::Exit(0);
+        let named = detail.stdout.member.as_deref();
+        assert_eq!(named, member.as_deref().filter(|_| is_collected), "{}", what());
+        if has_run && writes(task, id) && !is_collected {
             assert_eq!(detail.stdout.head, text_of(client, id), "another's output: {}", what());
         }
-        if !writes(task, id) {
+        if !writes(task, id) || is_collected {
             assert!(detail.stdout.head.is_empty(), "another's output: {}", what());
         }
     }

@@ -22,6 +22,14 @@ pub(crate) struct Process {
     pub(crate) outcome: Outcome,
 }
 
+/// What is staged for an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Staged {
+    Output(ObjectId),
+    /// With what the task has written.
+    Stream(Vec<u8>),
+}
+
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) machine: Executor,
@@ -32,8 +40,8 @@ pub(crate) struct Node {
     pub(crate) capacity: Resources,
     pub(crate) cache: Option<CacheOptions>,
     pub(crate) files: Files,
-    /// Outputs that are staged for archives.
-    pub(crate) staged: BTreeMap<ItemId, ObjectId>,
+    /// Outputs and streams that are staged for archives.
+    pub(crate) staged: BTreeMap<ItemId, Staged>,
     pub(crate) alive: bool,
     pub(crate) left: bool,
     pub(crate) connection: Option<u64>,

@@ -272,6 +272,7 @@ fn detail() -> Option<Arc<Detail>> {
         },
         staging_micros: 1500,
         cause: None,
+        outputs: vec!["/scores.part2.zip!7/energy".to_owned()],
     }))
 }
 
@@ -427,6 +428,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         expires: Some(NOW.after(9)),
         counts: counts(),
         running: 2,
+        staged: 5,
         sealed: true,
         complete: false,
         named: true,

@@ -131,6 +131,7 @@ fn detail(bytes: usize) -> Arc<Detail> {
         usage: Usage { local: count, peer: count, store: count },
         staging_micros: NUMBER,
         cause: Some(Cause::FileSystemSilent),
+        outputs: Vec::new(),
     })
 }
 

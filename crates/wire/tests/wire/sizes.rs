@@ -316,6 +316,7 @@ fn the_largest_report_fits_updates_records_and_deliveries() {
             usage: Usage { local: usage, peer: usage, store: usage },
             staging_micros: u64::MAX,
             cause: Some(Cause::FileSystemSilent),
+            outputs: vec!["o".repeat(100); 2000],
         };
         let (number, task, time) = (u64::MAX, TaskId(u64::MAX - 1), Time(u64::MAX));
         let tries = Tries { failures: u32::MAX, losses: u32::MAX };

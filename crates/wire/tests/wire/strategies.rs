@@ -246,9 +246,11 @@ fn cause() -> impl Strategy<Value = Cause> {
 }
 
 fn detail() -> impl Strategy<Value = Arc<Detail>> {
-    (captured(), captured(), text(), bytes(), usage(), number(), option::of(cause())).prop_map(
-        |(stdout, stderr, error, value, usage, staging_micros, cause)| {
-            Arc::new(Detail { stdout, stderr, error, value, usage, staging_micros, cause })
+    let outputs = proptest::collection::vec(text(), 0..3);
+    let rest = (usage(), number(), option::of(cause()), outputs);
+    (captured(), captured(), text(), bytes(), rest).prop_map(
+        |(stdout, stderr, error, value, (usage, staging_micros, cause, outputs))| {
+            Arc::new(Detail { stdout, stderr, error, value, usage, staging_micros, cause, outputs })
         },
     )
 }

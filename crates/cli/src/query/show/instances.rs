@@ -32,6 +32,15 @@ pub(super) fn table(instances: &[InstanceStatus]) -> String {
             counts.failed + counts.cancelled,
             state(instance)
         ));
+        if instance.staged > 0 {
+            let (tasks, verb) = match instance.staged {
+                1 => ("1 task".to_owned(), "has"),
+                count => (counted(count, "task"), "have"),
+            };
+            text.push_str(&format!(
+                "       {tasks} {verb} ended, with outputs that are staged and not safe yet\n"
+            ));
+        }
         for (need, count) in &instance.unschedulable {
             let verb = if *count == 1 { "needs" } else { "need" };
             let tasks = counted(*count, "task");
@@ -112,6 +121,7 @@ pub(super) fn json(instance: &InstanceStatus) -> Value {
         "ready": counts.ready,
         "dispatched": counts.dispatched,
         "running": instance.running,
+        "staged": instance.staged,
         "done": counts.done,
         "failed": counts.failed,
         "cancelled": counts.cancelled,

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// The words of the line that `falkon archive mount` prints once files can be read.
-const READY: &str = "files are shown at";
+/// Words of the line that `falkon archive mount` prints once files can be read.
+const READY: [&str; 2] = ["files are shown at", "as files at"];
 /// The exit status of what this machine cannot do.
 const FAILURE: i32 = 3;
 
@@ -23,7 +23,8 @@ fn mounted(site: &Site, archives: &[&str]) -> Running {
     let mut status = None;
     poll("a mount", || {
         status = running.ended_within(Duration::ZERO);
-        status.is_some() || running.said().contains(READY)
+        let said = running.said();
+        status.is_some() || READY.iter().any(|words| said.contains(words))
     });
     match status {
         Some(status) if status.code() == Some(FAILURE) => skip(running.said()),
@@ -70,6 +71,34 @@ fn shows_what_went_in(site: &Site) {
 #[trial]
 fn a_mounted_archive_has_the_files_that_went_in() {
     shows_what_went_in(&Site::new());
+}
+
+#[trial]
+fn files_of_a_large_archive_are_found_before_all_names_are_read() {
+    let site = Site::new();
+    let count = 5000;
+    let name = |number: usize| format!("{}/{number}.dat", number % 70);
+    let mut writer = Writer::create(&site.path("s.zip"), WriteOptions::default()).unwrap();
+    for number in (0..count).chain([17]) {
+        let data = format!("energy {number}").into_bytes();
+        let source = Source::Bytes { data, modified: 1_700_000_000, permissions: 0o644 };
+        writer.add(name(number).into_bytes(), source).unwrap();
+    }
+    writer.finish().unwrap();
+    let running = mounted(&site, &["s.zip"]);
+    running.wait_for("5001 members are shown as files at");
+    for number in [4321, 17, 0, 4999] {
+        assert_eq!(site.read(&format!("m/{}", name(number))), format!("energy {number}"));
+    }
+    assert!(!site.path("m/none").exists() && !site.path("m/7/none").exists());
+    let files = below(&site.path("m"));
+    assert_eq!(files.len(), count);
+    assert!(
+        (0..count).all(|number| files[&name(number)] == format!("energy {number}").into_bytes())
+    );
+    running.wait_for("left out 1 whose names later ones have");
+    running.signal(Signal::TERM);
+    running.finish().exits(0);
 }
 
 #[trial]

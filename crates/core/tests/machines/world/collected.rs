@@ -2,9 +2,10 @@
 
 use super::World;
 use super::data::Due;
+use crate::fates::{collected_stream, text_of};
+use crate::node::Staged;
 use crate::workload::Task;
 use falkon_core::collect::WriteFailure;
-use falkon_core::data::object::ObjectId;
 use falkon_core::execute::{self, CollectAction, CollectEvent};
 
 impl World {
@@ -16,17 +17,27 @@ impl World {
                     false => Ok(u64::MAX),
                 };
                 if result.is_ok() {
-                    self.nodes[index].staged.insert(item, object.id);
+                    self.nodes[index].staged.insert(item, Staged::Output(object.id));
                 }
                 self.soon(Due::Collect(index, CollectEvent::Staged { item, result }));
             }
-            CollectAction::StageStream { .. } => unreachable!("no task's streams are collected"),
-            CollectAction::Write { write, members, .. } => {
+            CollectAction::StageStream { item, captured, .. } => {
+                let result = match self.fails() && self.rng.percent(40) {
+                    true => Err("torn".to_owned()),
+                    false => Ok(u64::MAX),
+                };
+                if result.is_ok() {
+                    self.nodes[index].staged.insert(item, Staged::Stream(captured.head));
+                }
+                self.soon(Due::Collect(index, CollectEvent::Staged { item, result }));
+            }
+            CollectAction::Write { write, archive, members } => {
                 let staged = &self.nodes[index].staged;
-                let objects: Vec<ObjectId> = members.iter().map(|(item, _)| staged[item]).collect();
-                self.data.writes.insert((index, write), objects);
+                let place = |name: &str| format!("{archive}!{name}");
+                let files = members.iter().map(|(item, name)| (place(name), staged[item].clone()));
+                self.data.writes.insert((index, write), files.collect());
                 let result = match (self.fails(), self.rng.below(8)) {
-                    (false, _) => Ok(()),
+                    (false, _) => Ok(archive),
                     (true, 0) => Err(WriteFailure::Refused("no".to_owned())),
                     (true, 1) => Err(WriteFailure::Member(members[0].0, "torn".to_owned())),
                     (true, _) => Err(WriteFailure::Failed("full".to_owned())),
@@ -48,12 +59,28 @@ impl World {
         }
         if let CollectEvent::Written { write, result } = &event {
             let written = self.data.writes.remove(&(index, *write)).unwrap();
-            for object in written.into_iter().filter(|_| result.is_ok()) {
-                self.data.objects.reals.get_mut(&object).unwrap().in_store = true;
+            for (place, staged) in written.into_iter().filter(|_| result.is_ok()) {
+                match staged {
+                    Staged::Output(object) => {
+                        self.data.objects.reals.get_mut(&object).unwrap().in_store = true;
+                    }
+                    Staged::Stream(text) => {
+                        self.data.printed.insert(place, text);
+                    }
+                }
             }
         }
         self.nodes[index].handle(self.now, execute::Event::Collect(event));
         self.pump_node(index);
+    }
+
+    /// A task that has succeeded has what it has printed in its archive, if it
+    /// collects that.
+    pub(super) fn judge_printed(&self, (client, id): (usize, u64), task: &Task) {
+        if let Some(place) = collected_stream(client, task, id) {
+            let text = text_of(client, id);
+            assert_eq!(self.data.printed.get(&place), Some(&text), "{place} is not safe");
+        }
     }
 
     /// A task that has succeeded has its outputs where they were to go.

@@ -1,6 +1,7 @@
 //! Data objects: stores and peers that serve them, disks that hold them.
 
 use super::World;
+use crate::node::Staged;
 use crate::workload::data::{MIB, Objects};
 use falkon_core::collect::WriteId;
 use falkon_core::data::cache::TierId;
@@ -38,7 +39,9 @@ pub(super) struct Request {
 #[derive(Debug, Default)]
 pub(super) struct Data {
     pub(super) objects: Objects,
-    pub(super) writes: BTreeMap<(usize, WriteId), Vec<ObjectId>>,
+    pub(super) writes: BTreeMap<(usize, WriteId), Vec<(String, Staged)>>,
+    /// The streams that archives have, by `ARCHIVE!MEMBER`.
+    pub(super) printed: BTreeMap<String, Vec<u8>>,
     serves: BTreeMap<(usize, ServeId), Request>,
     next_serve: u64,
     store_down_until: Time,
@@ -356,6 +359,7 @@ impl World {
                 Outcome::Exit(0) => {
                     assert!(!any_missing, "{why}: made of nothing");
                     self.judge_safe(task, &why);
+                    self.judge_printed((index, *id), task);
                 }
                 Outcome::Exit(_) => {
                     // Other failures use up the same tries.

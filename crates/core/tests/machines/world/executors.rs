@@ -3,7 +3,7 @@
 use super::World;
 use super::links::{Peer, Up};
 use crate::client::Client;
-use crate::fates::{Ran, failure_of, text_of, writes};
+use crate::fates::{Ran, collected_stream, failure_of, text_of, writes};
 use crate::node::Process;
 use crate::workload::{split_row, value_of};
 use falkon_core::dispatch::{ConnectionId, Event};
@@ -187,6 +187,7 @@ impl World {
             detail.stdout.head = text_of(client, task);
             detail.stdout.total_bytes = detail.stdout.head.len() as u64;
         }
+        detail.stdout.member = collected_stream(client, plan, task).map(Into::into);
         let is_long = self.lengths.as_mut().is_some_and(|lengths| lengths.percent(40));
         if is_long && process.start.class.kind == Kind::Process {
             detail.stdout.total_bytes = 1 << 20;

@@ -12,8 +12,9 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
     let lacks = (vec((resources(), number()), 0..3), vec((number(), number()), 0..3));
     let times = (time(), time(), option::of(time()));
     let bytes = (number(), number(), number());
-    (number(), text(), times, (counts(), number()), flags, bytes, lacks).prop_map(
-        |(id, name, times, (counts, running), (sealed, complete, named, clogged), bytes, lacks)| {
+    (number(), text(), times, (counts(), number(), number()), flags, bytes, lacks).prop_map(
+        |(id, name, times, tasks, (sealed, complete, named, clogged), bytes, lacks)| {
+            let (counts, running, staged) = tasks;
             let (created, heard, expires) = times;
             let (queued_bytes, held_bytes, stored_bytes) = bytes;
             let (unschedulable, overlong) = lacks;
@@ -25,6 +26,7 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
                 expires,
                 counts,
                 running,
+                staged,
                 sealed,
                 complete,
                 named,
