@@ -1,5 +1,6 @@
 //! `falkon sim`: runs a scenario on a simulated machine.
 
+mod collective;
 mod costs;
 mod csv;
 mod fields;
@@ -16,6 +17,7 @@ use crate::description;
 use crate::exit::Exit;
 use crate::query::print;
 use clap::Args;
+use collective::Topic;
 use falkon_sim::{Figures, SimError};
 use page::{Run, page};
 use std::fs::File;
@@ -26,7 +28,12 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Debug)]
 pub(crate) struct SimArgs {
     /// Description of the machine and the work, as TOML; see docs/scenarios.md
-    file: PathBuf,
+    #[arg(required_unless_present = "figures")]
+    file: Option<PathBuf>,
+    /// Print the figures of all scenarios about a topic, beside what the papers
+    /// report and what the machine allows, in place of a file's
+    #[arg(long, value_enum, value_name = "TOPIC", conflicts_with_all = ["file", "json", "csv", "html"])]
+    figures: Option<Topic>,
     /// Seed of all random numbers; the same seed gives the same run
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -43,7 +50,12 @@ pub(crate) struct SimArgs {
 
 /// Runs the command.
 pub(crate) fn sim(args: &SimArgs) -> Exit {
-    let file = &args.file;
+    if let Some(Topic::Collective) = args.figures {
+        return collective::collective(args.seed);
+    }
+    let Some(file) = &args.file else {
+        return Exit::usage("name a file with a scenario, or give --figures".to_owned());
+    };
     let description: Description = match description::read(file) {
         Ok(description) => description,
         Err(error) => return Exit::usage(error),

@@ -84,6 +84,7 @@ fn mi() -> Scenario {
         object_bytes: 10_000_000,
         per_task: 1,
         choice: Choice::Uniform,
+        unpack: None,
     });
     scenario
 }

@@ -4,6 +4,7 @@
 use crate::rng::mix;
 use crate::time::Nanos;
 use crate::world::{Failure, Inbound, TransferId, Way};
+use falkon_core::data::stage::UnpackId;
 use falkon_core::execute::TaskKey;
 use falkon_core::provision::{AllocationId, Event as ProvisionEvent};
 use std::cmp::Ordering;
@@ -30,6 +31,8 @@ pub(crate) enum Event {
     NodeTimer(u32),
     /// A task ends, unless it was killed.
     TaskEnds { node: u32, key: TaskKey },
+    /// An archive in a node's cache is unpacked.
+    Unpacked { node: u32, incarnation: u64, unpack: UnpackId },
     /// A disk answers, or has not for too long.
     DiskAnswers { node: u32, key: TaskKey },
     /// A node's disk may answer again.
@@ -154,6 +157,7 @@ impl Event {
             Event::AllocationEnds(allocation) => (23, 0, allocation.0, &[]),
             Event::DiskAnswers { node, key } => (24, *node, mix(key.instance.0) ^ key.task.0, &[]),
             Event::DiskBack(node) => (25, *node, 0, &[]),
+            Event::Unpacked { node, unpack, .. } => (30, *node, unpack.0, &[]),
             Event::MessageDeparts { dispatcher, connection, way } => {
                 (26 + *way as u64, *dispatcher, *connection, &[])
             }

@@ -78,6 +78,9 @@ pub struct Figures {
     pub store: Count,
     /// Bytes that the nodes' disks, and the memory in front of them, gave and took.
     pub disks: Disks,
+    /// From the first arrival until the last of what nodes fetched was in their caches,
+    /// and unpacked there if it is to be.
+    pub staged: Nanos,
     /// Different objects that were read.
     pub different_objects: u64,
     /// What nodes that were acquired on demand cost.

@@ -133,6 +133,9 @@ pub struct Inputs {
     pub per_task: u32,
     /// The choice.
     pub choice: Choice,
+    /// They are archives that tasks find unpacked, which takes a node so long for
+    /// each; `None`: they are read as they are.
+    pub unpack: Option<Nanos>,
 }
 
 /// Which objects a task reads.
@@ -535,6 +538,9 @@ impl Scenario {
             }
             if self.stages() && self.nodes.iter().any(|group| group.cache.is_none()) {
                 return Err(ScenarioError::SomeCaches);
+            }
+            if inputs.unpack.is_some() && !self.stages() {
+                return Err(ScenarioError::UnpackedNowhere);
             }
             above_zero("the bandwidth of the store", self.store.bytes_per_s)?;
             if let Some(rate) = self.store.operations_per_s {

@@ -124,6 +124,8 @@ struct Measured {
     peer: Count,
     store: Count,
     disks: Disks,
+    /// When something was last put into a cache.
+    staged: Nanos,
     /// Which objects have been read, and how many different ones.
     objects: Vec<bool>,
     different: u64,
@@ -196,6 +198,7 @@ impl<'a> World<'a> {
                 peer: Count::default(),
                 store: Count::default(),
                 disks: Disks::default(),
+                staged: Nanos(0),
                 objects: vec![false; objects as usize],
                 different: 0,
                 busy: 0,
@@ -281,6 +284,9 @@ impl<'a> World<'a> {
             Event::TaskEnds { node, key } => self.task_ends(node, key),
             Event::DiskAnswers { node, key } => self.disk_answers(node, key),
             Event::DiskBack(node) => self.disk_back(node),
+            Event::Unpacked { node, incarnation, unpack } => {
+                self.has_unpacked(node, incarnation, unpack)
+            }
             Event::MessageDeparts { dispatcher, connection, way } => {
                 self.message_departs(dispatcher, connection, way);
                 Ok(())
@@ -444,6 +450,7 @@ impl<'a> World<'a> {
             peer: measured.peer,
             store: measured.store,
             disks: measured.disks,
+            staged: measured.staged.since(self.scenario.workload.from),
             different_objects: measured.different,
             provisioned,
             trace: self.events.trace,

@@ -124,6 +124,7 @@ struct InputFields {
     choice: ChoiceField,
     exponent: Option<f64>,
     times: Option<u64>,
+    unpack: Option<Amount<Time>>,
 }
 
 #[derive(Deserialize, Clone, Copy, Default)]
@@ -461,6 +462,7 @@ impl InputFields {
             object_bytes: self.size.value as u64,
             per_task: self.per_task,
             choice,
+            unpack: self.unpack.map(nanos),
         })
     }
 }

@@ -45,17 +45,21 @@ pub fn parents(members: usize) -> Vec<Parents> {
 
 /// A tree that grows by one member after another. Every second member is inner:
 /// they form a complete binary tree. The others are leaves below it.
+#[derive(Default)]
 struct Tree {
     inner: Vec<usize>,
-    /// The members below it that stand where the next inner ones will, the first
-    /// foremost; one place more than there are inner members.
-    below: VecDeque<Option<usize>>,
+    /// The members at the places that inner ones take in turn: what is there below
+    /// them is one place more than there are of them.
+    places: Vec<Option<usize>>,
+    /// Those of the places where nobody is, the first foremost.
+    free: VecDeque<usize>,
 }
 
 impl Tree {
     /// Each member, and its parent.
     fn of(members: usize, tree: usize) -> Vec<(usize, Option<usize>)> {
-        let mut grown = Tree { inner: Vec::new(), below: VecDeque::from([None]) };
+        let mut grown = Tree::default();
+        grown.add_place(None);
         for member in 0..members {
             match member % TREES == tree {
                 true => grown.add_inner(member),
@@ -65,25 +69,38 @@ impl Tree {
         grown.edges()
     }
 
-    /// An inner member takes the first place, and who stood there moves below it.
+    fn add_place(&mut self, member: Option<usize>) {
+        if member.is_none() {
+            self.free.push_back(self.places.len());
+        }
+        self.places.push(member);
+    }
+
+    /// An inner member takes the next place, and who stood there moves below it.
     fn add_inner(&mut self, member: usize) {
-        let moved = self.below.pop_front().flatten();
+        let next = self.inner.len();
+        let moved = self.places[next].take();
+        if moved.is_none() {
+            self.free.pop_front();
+        }
         self.inner.push(member);
-        self.below.extend([moved, None]);
+        self.add_place(moved);
+        self.add_place(None);
     }
 
     /// There are never more leaves than inner members and one, which have as
     /// many places.
     fn add_leaf(&mut self, member: usize) {
-        if let Some(place) = self.below.iter_mut().find(|place| place.is_none()) {
-            *place = Some(member);
+        if let Some(place) = self.free.pop_front() {
+            self.places[place] = Some(member);
         }
     }
 
     /// The children of inner member `k` are at places 2k + 1 and 2k + 2 of the
     /// tree, which the leaves continue.
     fn edges(&self) -> Vec<(usize, Option<usize>)> {
-        let all = self.inner.iter().map(|member| Some(*member)).chain(self.below.iter().copied());
+        let leaves = self.places[self.inner.len()..].iter().copied();
+        let all = self.inner.iter().map(|member| Some(*member)).chain(leaves);
         let edge = |(place, member): (usize, Option<usize>)| {
             let parent = place.checked_sub(1).map(|place| self.inner[place / 2]);
             Some((member?, parent))

@@ -107,6 +107,9 @@ pub enum ScenarioError {
          all of them one, or none"
     )]
     SomeCaches,
+    /// Archives are to be unpacked, and no node has a cache.
+    #[error("inputs are unpacked in caches, and no node has one: give nodes a cache")]
+    UnpackedNowhere,
     /// The options of the dispatch policy do not go together.
     #[error(fmt = write_policy)]
     Policy(PolicyOptions),

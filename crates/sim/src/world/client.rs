@@ -89,6 +89,7 @@ fn submission(
         resources: Resources::cpus(1),
         retries: workload.retries,
         estimate_micros: estimate,
+        unpacks: workload.inputs.filter(|one| one.unpack.is_some()).map_or(0, |one| one.per_task),
         ..TaskClass::default()
     };
     let factor = Range { start: first as i64, step: 1, count };

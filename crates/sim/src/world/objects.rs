@@ -17,6 +17,7 @@ use falkon_core::data::declared::{Declared, Lists, Peer, Serving};
 use falkon_core::data::object::{Object, ObjectId, Source};
 use falkon_core::data::stage::{
     Action, Event as StageEvent, FetchError, FetchId, PartialId, Refusal, ServeId, StageOptions,
+    UnpackId,
 };
 use falkon_core::execute::{Event as CoreEvent, Start};
 use falkon_core::task::ExecutorId;
@@ -128,6 +129,7 @@ impl World<'_> {
                 if let Some(pages) = &mut node.pages {
                     pages.put(object_number(object.id));
                 }
+                self.measured.staged = self.events.now;
                 self.disk_says(number, StageEvent::Sealed { partial, result: Ok(()) });
             }
             Action::Discard { partial, .. } => {
@@ -160,9 +162,19 @@ impl World<'_> {
             Action::Adopt { partial, .. } => {
                 self.disk_says(number, StageEvent::Adopted { partial, result: Ok(()) });
             }
-            // Tasks here read objects as they are.
-            Action::Measure { unpack, .. } | Action::Unpack { unpack, .. } => {
-                return Err(Broken(format!("node {number} is to unpack something: {unpack:?}")));
+            Action::Measure { unpack, .. } => {
+                let result = Ok(self.object_bytes());
+                self.disk_says(number, StageEvent::Unpacked { unpack, result });
+            }
+            Action::Unpack { unpack, .. } => {
+                let takes = self.scenario.workload.inputs.and_then(|inputs| inputs.unpack);
+                let Some(takes) = takes else {
+                    let what = format!("node {number} is to unpack what is no archive: {unpack:?}");
+                    return Err(Broken(what));
+                };
+                let incarnation = self.nodes[number as usize].incarnation;
+                let at = self.events.now.after(takes);
+                self.events.plan(at, Event::Unpacked { node: number, incarnation, unpack });
             }
             Action::Resolve(object) => {
                 // Every object here has a version, and keeps it.
@@ -177,6 +189,22 @@ impl World<'_> {
             | Action::NotKept { .. } => {}
         }
         Ok(())
+    }
+
+    /// A node has unpacked an archive, if it is still there.
+    pub(super) fn has_unpacked(
+        &mut self,
+        number: u32,
+        incarnation: u64,
+        unpack: UnpackId,
+    ) -> Result<(), Broken> {
+        if self.nodes[number as usize].incarnation != incarnation {
+            return Ok(());
+        }
+        self.measured.staged = self.events.now;
+        let result = Ok(self.object_bytes());
+        self.disk_says(number, StageEvent::Unpacked { unpack, result });
+        self.pump(number)
     }
 
     /// The disk of a node has done something, or does it once it answers.

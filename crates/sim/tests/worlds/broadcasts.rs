@@ -5,8 +5,8 @@
 use crate::{machine, nodes, outcome, over_seeds, seconds};
 use falkon_core::data::limits::BROADCAST_CHUNK_BYTES;
 use falkon_sim::{
-    Arrivals, Choice, Durations, Eviction, Faults, Figures, Inputs, NodeCache, PolicyName,
-    PolicyOptions, Scenario, TaskKind,
+    Arrivals, Choice, Durations, Eviction, Faults, Figures, Inputs, NodeCache, NodeGroup,
+    PolicyName, PolicyOptions, Scenario, ScenarioError, SimError, TaskKind, run,
 };
 
 const LINK_BYTES_PER_S: f64 = 125e6;
@@ -23,7 +23,7 @@ fn readers(count: u64, object_bytes: u64) -> Scenario {
     workload.run = Durations::Fixed(seconds(0.01));
     workload.arrivals = Arrivals::AtOnce;
     let (objects, per_task, choice) = (1, 1, Choice::Cyclic);
-    workload.inputs = Some(Inputs { objects, object_bytes, per_task, choice });
+    workload.inputs = Some(Inputs { objects, object_bytes, per_task, choice, unpack: None });
     let policy = PolicyName::MaxComputeUtil;
     workload.policy = PolicyOptions { policy, ..PolicyOptions::default() };
     scenario
@@ -72,6 +72,59 @@ fn slow_links_are_not_silent() {
         let bound = 2.0 * bound_over_s(16, object_bytes, link);
         let took = figures.makespan.seconds();
         assert!(took < bound, "{link} B/s: {took} s, not {bound} s");
+    }
+}
+
+#[test]
+fn an_archive_is_unpacked_once_on_each_node_when_it_has_come() {
+    let object_bytes = 100_000_000;
+    let mut scenario = readers(20, object_bytes);
+    let unpack = seconds(3.0);
+    (scenario.nodes[0].slots, scenario.workload.tasks) = (4, 160);
+    if let Some(inputs) = &mut scenario.workload.inputs {
+        inputs.unpack = Some(unpack);
+    }
+    let figures = outcome(&scenario, 1);
+    assert_eq!(figures.failed, 0);
+    is_read_once(&figures, object_bytes, 1.01);
+    let (took, bound) = (figures.staged.seconds(), bound_s(20, object_bytes));
+    let expected = unpack.seconds()..unpack.seconds() + bound;
+    assert!(expected.contains(&took), "{took} s, not within {expected:?}");
+    // All tasks of a node wait for the same.
+    assert!(figures.makespan.seconds() < took + 1.0);
+}
+
+#[test]
+fn what_is_unpacked_needs_a_cache() {
+    let mut scenario = readers(2, 1000);
+    scenario.nodes[0].cache = None;
+    scenario.workload.policy = PolicyOptions::default();
+    assert!(run(&scenario, 1).is_ok());
+    if let Some(inputs) = &mut scenario.workload.inputs {
+        inputs.unpack = Some(seconds(1.0));
+    }
+    let refused = run(&scenario, 1).unwrap_err();
+    assert_eq!(refused, SimError::Scenario(ScenarioError::UnpackedNowhere));
+}
+
+/// A hundredth of the nodes are killed, one after another while it is on its way.
+#[test]
+fn nodes_that_die_delay_no_others_beyond_the_bound() {
+    let object_bytes = 500_000_000;
+    for count in [8, 64, 200] {
+        let mut scenario = readers(count, object_bytes);
+        let bound = bound_s(count, object_bytes);
+        let deaths = count.div_ceil(100);
+        scenario.nodes[0].count -= deaths;
+        for death in 0..deaths {
+            let until = Some(seconds((death as f64 + 0.5) / deaths as f64 * bound));
+            scenario.nodes.push(NodeGroup { count: 1, until, ..scenario.nodes[0] });
+        }
+        let figures = outcome(&scenario, 1);
+        assert_eq!(figures.failed, 0);
+        is_read_once(&figures, object_bytes, 1.1);
+        let took = figures.staged.seconds();
+        assert!(took < bound, "{count} nodes: {took} s, not {bound} s");
     }
 }
 

@@ -109,6 +109,7 @@ fn pairs(held: u64) -> Scenario {
         object_bytes: OBJECT_BYTES,
         per_task: 2,
         choice: Choice::TwoSets,
+        unpack: None,
     });
     scenario
 }

@@ -112,8 +112,13 @@ fn what_comes_from_the_store_is_written_piece_by_piece_and_the_last_once_all_is_
         let piece = f64::from(1 << 20);
         let mut scenario = readers(1, 1, disk(1e15, 10.0 * piece));
         scenario.store.bytes_per_s = piece;
-        let inputs =
-            Inputs { objects: 1, object_bytes: bytes, per_task: 1, choice: Choice::Cyclic };
+        let inputs = Inputs {
+            objects: 1,
+            object_bytes: bytes,
+            per_task: 1,
+            choice: Choice::Cyclic,
+            unpack: None,
+        };
         scenario.workload.inputs = Some(inputs);
         let expected = bytes as f64 / piece + pieces / 10.0;
         let took = outcome(&scenario, 1).makespan.seconds();
@@ -183,6 +188,7 @@ fn no_disk_gives_or_takes_more_than_it_can() {
                 object_bytes: 5_000_000,
                 per_task: 2,
                 choice: Choice::Uniform,
+                unpack: None,
             });
         }
         let (nodes, slots) = (scenario.nodes[0].count as f64, scenario.slots() as f64);

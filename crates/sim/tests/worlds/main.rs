@@ -84,7 +84,7 @@ fn nodes(count: u64, slots: u32, cache: Option<NodeCache>) -> NodeGroup {
 
 /// Each task reads one of so many objects of 10 MB.
 fn one_of(objects: u64, choice: Choice) -> Option<Inputs> {
-    Some(Inputs { objects, object_bytes: 10_000_000, per_task: 1, choice })
+    Some(Inputs { objects, object_bytes: 10_000_000, per_task: 1, choice, unpack: None })
 }
 
 /// Runs a scenario, whose tasks must all end.
