@@ -26,8 +26,9 @@ pub const BROADCAST_OBJECT_BYTES_MIN: u64 = 16 << 20;
 /// One chunk of such an object. Each level of the trees takes the time of one longer,
 /// and the nodes of a level keep their links busier with small ones.
 pub const BROADCAST_CHUNK_BYTES: u64 = 1 << 20;
-/// Chunks that are asked for at a time in each tree of a broadcast.
-pub const BROADCAST_CHUNKS_MAX: usize = 4;
+/// Chunks that are asked for at a time in each tree of a broadcast: the next, once
+/// half of one has come.
+pub const BROADCAST_CHUNKS_MAX: usize = 2;
 /// Broadcasts of which an executor remembers who its parents are.
 pub const BROADCASTS_MAX: usize = 1024;
 /// How long a request for a chunk that is on its way waits for it.

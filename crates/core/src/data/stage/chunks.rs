@@ -260,11 +260,14 @@ impl Stage {
         }
         let Some(failed) = self.broadcasts.parent(object, tree)?.failed else {
             let making = self.items.get_mut(&object)?.making.as_mut()?;
-            let (transfers, rank) = (&self.transfers, making.rank);
-            let in_tree =
-                |fetch: &&FetchId| transfers.get(fetch).is_some_and(|one| one.tree == Some(tree));
-            let asked = making.active.iter().filter(in_tree).count();
-            if asked >= BROADCAST_CHUNKS_MAX || parent.paused_until.is_some_and(|at| at > now) {
+            let rank = making.rank;
+            let of = making.active.iter().filter_map(|fetch| self.transfers.get(fetch));
+            let of: Vec<&Transfer> = of.filter(|one| one.tree == Some(tree)).collect();
+            let from_parent = |one: &&&Transfer| one.source == Source::Peer(parent.id);
+            // Chunks that come side by side come late, and so to all below.
+            let is_early = of.iter().filter(from_parent).any(|one| !one.is_half_here());
+            let is_busy = is_early || of.len() >= BROADCAST_CHUNKS_MAX;
+            if is_busy || parent.paused_until.is_some_and(|at| at > now) {
                 return None;
             }
             if self.loads.get(&key).is_some_and(|load| *load >= self.source_fetches_max) {

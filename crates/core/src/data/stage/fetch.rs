@@ -67,6 +67,13 @@ pub(super) struct Transfer {
     pub(super) is_given_up: bool,
 }
 
+impl Transfer {
+    /// Whether half of its bytes have come, or nobody waits for the rest.
+    pub(super) fn is_half_here(&self) -> bool {
+        self.is_given_up || self.length.is_some_and(|length| self.written >= length / 2)
+    }
+}
+
 /// All of an object that is to come.
 fn all(size: Option<u64>) -> (RunSet, Option<u64>) {
     let mut pending = RunSet::default();

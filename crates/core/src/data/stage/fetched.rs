@@ -54,9 +54,13 @@ impl Stage {
         self.chunk_goes_on(fetch, bytes);
         let Some(transfer) = self.transfers.get_mut(&fetch) else { return };
         if bytes > transfer.written {
+            let was_half_here = transfer.is_half_here();
             transfer.written = bytes;
             transfer.heard = now;
             let object = transfer.object;
+            if transfer.tree.is_some() && !was_half_here && transfer.is_half_here() {
+                self.hunger(object);
+            }
             self.serve_waiting(object);
         }
     }
