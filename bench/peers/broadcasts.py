@@ -11,21 +11,17 @@ import http.server
 import json
 import os
 import pathlib
-import shutil
 import socket
 import subprocess
-import sys
 import threading
 import time
-import urllib.parse
 import xmlrpc.client
 
 import machine
 import packages
 import taskvine
 
-HERE = pathlib.Path(__file__).resolve().parent
-TRACKER_PORT, SWARM_PORT, RPC_PORT = 6969, 6881, 6800
+SWARM_PORT, RPC_PORT = 6881, 6800
 TORRENT_PIECE_BYTES = 1 << 18
 RAY_PORT = 6379
 SLURM_PORTS = {"slurmctld": 6817, "slurmd": 6818}
