@@ -105,6 +105,9 @@ fn exists(key: &str, files: &[File]) -> bool {
     match key.split(' ').collect::<Vec<_>>()[..] {
         ["falkon-lab", "bench", what] => has("crates/lab/src/bench.rs", &variant(what)),
         ["falkon-lab", "papers"] => has("crates/lab/src/papers.rs", "pub(crate) fn papers("),
+        ["falkon", "sim", flag] => flag.strip_prefix("--figures=").is_some_and(|topic| {
+            files.iter().any(|file| file.path == format!("crates/cli/src/sim/{topic}.rs"))
+        }),
         ["make", target] => has("Makefile", &format!("\n{target}:")),
         ["cargo", "bench", "-p", package, "--bench", bench] => {
             let krate = package.trim_start_matches("falkon-");

@@ -246,13 +246,11 @@ fn cause() -> impl Strategy<Value = Cause> {
 }
 
 fn detail() -> impl Strategy<Value = Arc<Detail>> {
-    let outputs = proptest::collection::vec(text(), 0..3);
-    let rest = (usage(), number(), option::of(cause()), outputs);
-    (captured(), captured(), text(), bytes(), rest).prop_map(
-        |(stdout, stderr, error, value, (usage, staging_micros, cause, outputs))| {
-            Arc::new(Detail { stdout, stderr, error, value, usage, staging_micros, cause, outputs })
-        },
-    )
+    let rest = (text(), bytes(), usage(), number(), option::of(cause()), vec(text(), 0..3));
+    (captured(), captured(), rest).prop_map(|(stdout, stderr, rest)| {
+        let (error, value, usage, staging_micros, cause, outputs) = rest;
+        Arc::new(Detail { stdout, stderr, error, value, usage, staging_micros, cause, outputs })
+    })
 }
 
 fn tries() -> impl Strategy<Value = Tries> {
