@@ -277,7 +277,10 @@ impl Stage {
     pub fn handle(&mut self, now: Time, event: Event) {
         self.now = self.now.max(now);
         match event {
-            Event::Connected => self.tell_anew(),
+            Event::Connected => {
+                self.broadcasts.connected();
+                self.tell_anew();
+            }
             Event::Want { requester, inputs } => self.want(requester, inputs),
             Event::Needed(task) => self.needed(task),
             Event::Hints { object, sources } => self.hint(object, &sources),

@@ -3,9 +3,11 @@
 use crate::particular::{Node, asked, file, input, node};
 use crate::world::MIB;
 use falkon_core::data::limits::{
-    PARENT_SILENCE_MICROS, PARENT_SILENCE_MICROS_MAX, PROGRESS_BYTES, PROGRESS_MICROS,
+    CHUNK_WAIT_MICROS, COMING_SECOND_BYTES, COMING_WAIT_MICROS, PARENT_SILENCE_MICROS,
+    PARENT_SILENCE_MICROS_MAX, PARENT_WAIT_MICROS, PROGRESS_BYTES, PROGRESS_MICROS,
 };
-use falkon_core::data::stage::{Action, Event, FetchId};
+use falkon_core::data::object::{ObjectId, Source};
+use falkon_core::data::stage::{Action, Event, FetchError, FetchId};
 use falkon_core::task::ExecutorId;
 
 const KIB: u64 = 1 << 10;
@@ -78,4 +80,46 @@ fn no_parent_has_time_without_end() {
     }
     assert_eq!(given_up(&node.pass(PARENT_SILENCE_MICROS_MAX - 1)), 0);
     assert_eq!(given_up(&node.pass(1)), fetches.len());
+}
+
+/// Whom a node asks while its parents say for so long that they wait as well.
+fn asked_while_all_wait(node: &mut Node, mut open: Vec<FetchId>, micros: u64) -> Vec<Source> {
+    let (until, mut sources) = (node.now().after(micros), Vec::new());
+    while node.now() < until {
+        let mut actions = node.pass(CHUNK_WAIT_MICROS);
+        for fetch in std::mem::take(&mut open) {
+            actions.extend(node.fails(fetch, 0, FetchError::Coming));
+        }
+        for asked in asked(&actions) {
+            sources.push(asked.source);
+            let is_parent = [1, 2].map(|id| Source::Peer(ExecutorId(id))).contains(&asked.source);
+            open.extend(is_parent.then_some(asked.fetch));
+        }
+    }
+    sources.sort_unstable();
+    sources.dedup();
+    sources
+}
+
+/// Their parents may be other ones by now: two may wait for each other.
+#[test]
+fn parents_of_an_earlier_session_are_not_waited_for_without_end() {
+    let parents = [1, 2].map(|id| Source::Peer(ExecutorId(id)));
+    let late = COMING_WAIT_MICROS + 32 * MIB * 1_000_000 / COMING_SECOND_BYTES;
+    let ample = late + PARENT_WAIT_MICROS + 10 * CHUNK_WAIT_MICROS;
+    let (mut node, fetches) = receiving();
+    assert_eq!(asked_while_all_wait(&mut node, fetches, ample), parents);
+
+    let (mut node, fetches) = receiving();
+    node.send(Event::Connected);
+    let asked = asked_while_all_wait(&mut node, fetches, ample);
+    assert!(asked.contains(&Source::Peer(ExecutorId(3))), "the holder is asked: {asked:?}");
+    assert!(asked.contains(&Source::Store), "the store is asked: {asked:?}");
+
+    // Those that the dispatcher has named again are as they are to be.
+    let (mut node, fetches) = receiving();
+    node.send(Event::Connected);
+    let parents_again = vec![ExecutorId(1), ExecutorId(2)];
+    node.send(Event::Parents { object: ObjectId(1), parents: parents_again });
+    assert_eq!(asked_while_all_wait(&mut node, fetches, ample), parents);
 }

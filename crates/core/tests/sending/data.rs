@@ -2,6 +2,7 @@
 
 use crate::world::{World, class, cpus, ended, serving};
 use falkon_core::data::declared::{Declared, Lists};
+use falkon_core::data::limits::BROADCAST_OBJECT_BYTES_MIN;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::Changes;
 use falkon_core::dispatch::diffusion::{PolicyName, PolicyOptions};
@@ -133,4 +134,27 @@ fn copies_go_to_executors_with_a_cache_that_are_there_and_stay() {
         .filter(|(_, objects)| *objects > 0)
         .collect();
     assert_eq!(fetched, [(4, 1)]);
+}
+
+/// The one that fetches an object for the others may have other parents there, of
+/// whom it heard before the dispatcher was restarted.
+#[test]
+fn who_fetches_what_is_broadcast_is_told_that_it_has_no_parents() {
+    let mut world = world(PolicyName::MaxComputeUtil);
+    for connection in 0..3 {
+        world.join_with(connection, cpus(1), serving(connection), Lease::default());
+        world.update(connection, Update { cache: cached(&[]), ..Update::default() });
+    }
+    world.orders();
+    let large = Object { size: Some(BROADCAST_OBJECT_BYTES_MIN), ..object(1, "file:///") };
+    tasks(&mut world, 3, class(3 * SECOND), reads(large));
+    let orders = world.orders().into_iter();
+    let told = orders.filter_map(|(to, order)| Some((to, order.data?.parents)));
+    let told: BTreeMap<u64, Vec<usize>> = told
+        .map(|(to, parents)| (to, parents.iter().map(|(_, parents)| parents.len()).collect()))
+        .collect();
+    assert_eq!(told.len(), 3, "{told:?}");
+    let mut parents: Vec<usize> = told.into_values().flatten().collect();
+    parents.sort_unstable();
+    assert_eq!(parents, [0, 2, 2]);
 }

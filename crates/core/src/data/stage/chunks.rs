@@ -3,8 +3,11 @@
 //!
 //! A parent that has not got a chunk yet says so in time. One that says nothing
 //! for as long as [`PARENT_SILENCE_BYTES`] take at its pace, or for
-//! [`PARENT_SILENCE_MICROS`] if that is longer, hangs: the dispatcher is told, and names another. If it does not within [`PARENT_WAIT_MICROS`], the chunks come from a
-//! holder or the store, so nothing depends on the dispatcher's answer.
+//! [`PARENT_SILENCE_MICROS`] if that is longer, hangs: the dispatcher is told, and
+//! names another. If it does not within [`PARENT_WAIT_MICROS`], the chunks come from a
+//! holder or the store, so nothing depends on the dispatcher's answer. So they do if
+//! a parent of an earlier session only says that it waits, for as long as anybody who
+//! is still fetching an object is waited for.
 
 use super::event::{Action, FetchError, FetchId};
 use super::fetch::Transfer;
@@ -30,6 +33,9 @@ struct Parent {
     paused_until: Option<Time>,
     /// Since when it gives nothing.
     failed: Option<Time>,
+    /// It was named in an earlier session: it may have been given other parents
+    /// since, of which this node heard nothing, and wait for this node now.
+    is_old: bool,
     pace: Pace,
 }
 
@@ -103,6 +109,12 @@ impl Broadcasts {
         parents.flat_map(|parents| &mut parents.of).for_each(|parent| parent.heard = now);
     }
 
+    /// A session begins, of which no parents were named yet.
+    pub(super) fn connected(&mut self) {
+        let all = self.parents.values_mut().flat_map(|parents| &mut parents.of);
+        all.for_each(|parent| parent.is_old = true);
+    }
+
     fn parent(&mut self, object: ObjectId, tree: usize) -> Option<&mut Parent> {
         self.parents.get_mut(&object).map(|parents| &mut parents.of[tree])
     }
@@ -156,14 +168,21 @@ impl Stage {
                 return;
             }
         }
-        let fresh =
-            |id| Parent { id, heard: now, paused_until: None, failed: None, pace: Pace::default() };
+        let fresh = |id| Parent {
+            id,
+            heard: now,
+            paused_until: None,
+            failed: None,
+            is_old: false,
+            pace: Pace::default(),
+        };
         let known = self.broadcasts.parents.entry(object);
         let known = known.or_insert_with(|| Parents { of: ids.map(fresh), timer: None });
         for (parent, id) in known.of.iter_mut().zip(ids) {
             if parent.id != id || parent.failed.is_some() {
                 *parent = fresh(id);
             }
+            parent.is_old = false;
         }
         self.end_long_transfers(object);
         let making = self.items.get_mut(&object).and_then(|item| item.making.as_mut());
@@ -320,12 +339,16 @@ impl Stage {
     /// A parent has not sent a chunk.
     pub(super) fn chunk_failed(&mut self, transfer: &Transfer, tree: usize, why: &FetchError) {
         let (now, object) = (self.now, transfer.object);
+        let is_late = *why == FetchError::Coming && !self.may_come(object, transfer.source, true);
         let Some(parent) = self.broadcasts.parent(object, tree) else { return };
         // What one says that is a parent no more, or was given up, is old.
         if transfer.source != Source::Peer(parent.id) || transfer.is_given_up {
             return;
         }
         match why {
+            FetchError::Coming if parent.is_old && is_late => {
+                self.broadcasts.failed(now, object, tree);
+            }
             FetchError::Coming | FetchError::Busy => self.heard_parent(transfer, true),
             // It may hear of the object in a moment.
             FetchError::Gone if now.since(parent.heard) < PARENT_SILENCE_MICROS => {

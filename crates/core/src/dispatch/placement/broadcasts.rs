@@ -114,9 +114,9 @@ impl Broadcasts {
         let broadcast = self.of.entry(object).or_default();
         broadcast.source = Some(source);
         if is_fetching {
+            // It may have parents that a dispatcher named that is gone: it is told too.
             broadcast.waiting.insert(source);
-            // It does what it is told without being told.
-            broadcast.told.insert(source, Vec::new());
+            self.changed.insert(object);
         }
     }
 
