@@ -37,7 +37,7 @@ fn given_up(actions: &[Action]) -> usize {
 fn a_fast_parent_that_says_nothing_is_given_up_at_once() {
     let (mut node, fetches) = receiving();
     for at in 1..8 {
-        assert_eq!(given_up(&node.pass(10_000)), 0);
+        assert_eq!(given_up(&node.pass(1_000)), 0);
         bring(&mut node, &fetches, at * PROGRESS_BYTES / 8);
     }
     assert_eq!(given_up(&node.pass(PARENT_SILENCE_MICROS - 1)), 0);

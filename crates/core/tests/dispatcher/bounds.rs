@@ -297,7 +297,8 @@ fn bounded(detail: Detail) -> ([u64; 4], Outcome) {
 #[test]
 fn a_report_is_cut_where_it_is_too_long_and_nowhere_else() {
     let (capture, error, value) = (CAPTURE_BYTES_MAX, ERROR_BYTES_MAX, VALUE_BYTES_MAX);
-    let texts = ERROR_BYTES_MAX + 2 * URL_BYTES_MAX as u64 + ENVELOPE_BYTES_MAX;
+    let streams = 2 * URL_BYTES_MAX as u64;
+    let texts = ERROR_BYTES_MAX + OUTPUTS_BYTES_MAX + streams + ENVELOPE_BYTES_MAX;
     let room = REPORT_BYTES_MAX - texts;
     let same = |lengths: [u64; 4]| {
         let [stdout, stderr, error, value] = lengths;
@@ -317,6 +318,16 @@ fn a_report_is_cut_where_it_is_too_long_and_nowhere_else() {
         report.detail.unwrap().stdout.member.clone().map_or(0, |member| member.len())
     };
     assert_eq!([URL_BYTES_MAX, URL_BYTES_MAX + 1].map(member_of), [URL_BYTES_MAX, 0]);
+
+    // Of the places of outputs, as many are named as fit.
+    let places_of = |bytes: u64| {
+        let place = "p".repeat(bytes as usize - size_of::<String>());
+        let mut report = report(Detail { outputs: vec![place; 3], ..Detail::default() });
+        report.bound();
+        report.detail.unwrap().outputs.len()
+    };
+    let third = OUTPUTS_BYTES_MAX / 3;
+    assert_eq!([third, third + 1, OUTPUTS_BYTES_MAX + 1].map(places_of), [3, 2, 0]);
 
     // One stream is cut, and the other is as it was.
     assert_eq!(bounded(detail(capture + 1, 5, 6, 7)).0, [capture, 5, 6, 7]);
