@@ -45,7 +45,7 @@ import packages
 CHUNK_BYTES = 1 << 20
 # At which part of the bound something happens to a node.
 FAULT_AT = 0.5
-# What is ready in memory for the peers, by name, from before the namespaces.
+# The variable with the peers that were prepared before the namespaces were made.
 PREPARED = "FALKON_BENCH_PEERS"
 
 

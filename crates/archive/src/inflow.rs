@@ -14,7 +14,7 @@ pub enum InflowError {
     /// The member is damaged, or for other tools.
     #[error(transparent)]
     Fault(MemberFault),
-    /// Whoever takes the data refuses them.
+    /// The receiver of the data refused them.
     #[error(transparent)]
     Taken(io::Error),
 }
@@ -132,7 +132,7 @@ impl Inflow {
         self.data(&rest, take)
     }
 
-    /// What is handed in of the data; more than there are is passed over.
+    /// Unpacks `bytes` as far as they are data of the member, and skips the rest.
     fn data(
         &mut self,
         bytes: &[u8],

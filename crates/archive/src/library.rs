@@ -28,7 +28,7 @@ pub struct Library {
     whole: OnceLock<Option<Whole>>,
 }
 
-/// What was found by the lookup tables.
+/// The files that lookup tables have found so far.
 #[derive(Debug, Default)]
 struct Early {
     found: Vec<Found>,

@@ -65,7 +65,7 @@ pub enum ReadError {
         #[source]
         fault: MemberFault,
     },
-    /// Whoever takes the data refuses them.
+    /// The receiver of the data refused them.
     #[error("cannot write `{}`: {error}", readable(name))]
     Taken {
         /// The member.

@@ -50,9 +50,8 @@ impl Resolver {
         }
     }
 
-    /// Gives the inputs of a submission that may never be submitted their present
-    /// version and size, as far as that is to be had quickly: a server is asked about
-    /// few of its objects, and about none any more once it has not answered.
+    /// Looks up the present version and size of a dry run's inputs. It asks a server
+    /// about few objects only, and stops asking one that does not answer.
     pub(crate) async fn look_over(&mut self, data: &mut Arc<Declared>) {
         let data = Arc::make_mut(data);
         for object in Arc::make_mut(&mut data.objects) {

@@ -58,10 +58,11 @@ pub(super) fn mount(args: &MountArgs) -> Result<Exit, Exit> {
     }
 }
 
-/// What is known of the files when the first of them can be read.
+/// How much of a mount is known when its first file can be read.
 enum Ready {
+    /// All files.
     All(Counts),
-    /// So many members are shown, whose names are still being read.
+    /// The number of members; their names are still being read.
     Members(u64),
 }
 

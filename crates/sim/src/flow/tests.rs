@@ -76,9 +76,9 @@ fn rates_are_max_min_fair_after_every_change() {
     }
 }
 
-/// A network: each node has a link either way, a disk now and then, and all share a
-/// store. Of two machines one is told of each change, of several at a time now and
-/// then, and the other, made anew, of all that flows.
+/// Random networks: each node has a link in each direction, some have a disk, and all
+/// share a store. The test applies changes to one machine, sometimes several at a time,
+/// and compares its rates with those of a machine that is built anew from all flows.
 #[test]
 fn rates_after_changes_are_those_of_a_machine_that_works_all_out_at_once() {
     for seed in 0..40 {
