@@ -506,20 +506,32 @@ impl Relay {
     }
 
     fn report_unrun(&mut self, held: Held, outcome: Outcome, error: Option<String>) {
-        let now = self.above(self.now);
         let detail = error.map(|error| Arc::new(Detail { error, ..Detail::default() }));
-        self.updates.push(Report {
-            instance: held.instance,
-            first: held.first,
-            count: held.count,
-            tries: held.tries,
-            outcome,
-            started: now,
-            ended: now,
-            detail,
-        });
+        self.push_report(held, outcome, (self.now, self.now), detail);
         // Nothing below waits for these reports.
         self.results.reported_unrun(held.count);
+    }
+
+    /// Reports tasks to the dispatcher above. Times are on the clock below.
+    fn push_report(
+        &mut self,
+        held: Held,
+        outcome: Outcome,
+        (started, ended): (Time, Time),
+        detail: Option<Arc<Detail>>,
+    ) {
+        let (started, ended) = (self.above(started), self.above(ended));
+        let Held { instance, first, count, tries } = held;
+        self.updates.push(Report {
+            instance,
+            first,
+            count,
+            tries,
+            outcome,
+            started,
+            ended,
+            detail,
+        });
     }
 
     /// A time on the clock above.
@@ -601,16 +613,7 @@ impl Relay {
             outcome => outcome,
         };
         let detail = finished.detail.clone().map(without_overflow);
-        self.updates.push(Report {
-            instance: held.instance,
-            first: held.first,
-            count: held.count,
-            tries: held.tries,
-            outcome,
-            started: self.above(finished.started),
-            ended: self.above(finished.ended),
-            detail,
-        });
+        self.push_report(held, outcome, (finished.started, finished.ended), detail);
     }
 
     /// Lets the dispatcher below forget what the one above has.

@@ -80,6 +80,11 @@ impl Folder {
             // It lives in a cache, from which it is made again if that is lost.
             is_lasting: false,
         };
+        let at = std::fs::symlink_metadata(&self.path)
+            .map_err(|error| PackError::Read { path: self.path.clone(), error })?;
+        if at.is_symlink() {
+            return Err(PackError::NoFile { path: self.path.clone() });
+        }
         let mut writer = Writer::create(&self.archive(), options).map_err(PackError::Write)?;
         let mut open = vec![PathBuf::new()];
         while let Some(inner) = open.pop() {
@@ -158,5 +163,10 @@ mod tests {
         let error = folder.pack().unwrap_err();
         assert!(matches!(error, PackError::NoFile { .. }), "{error}");
         assert!(!folder.archive().exists());
+        // Nor is a link in the place of the folder followed.
+        let linked = site.path().join("linked/");
+        std::os::unix::fs::symlink(site.path(), site.path().join("linked")).unwrap();
+        let error = Folder::of(&linked).unwrap().pack().unwrap_err();
+        assert!(matches!(error, PackError::NoFile { .. }), "{error}");
     }
 }

@@ -1,7 +1,7 @@
 //! Archives whose store is full or away while outputs are staged for them.
 
 use super::members;
-use crate::fixture::{Access, Running, Site, poll};
+use crate::fixture::{Access, Dispatcher, Running, Site, poll};
 use crate::resume::SmallDisk;
 use falkon_trials::{skip, trial};
 use rustix::fs::{Mode, OFlags};
@@ -53,18 +53,19 @@ impl Drop for Silent {
     }
 }
 
-/// Submits tasks whose outputs are members of this archive.
-fn submit(access: &Access<'_>, archive: &str) -> String {
-    let range = format!("1-{TASKS}");
-    let output = format!("out={archive}!{{}}");
-    access.submit(&["--range", &range, "--output", &output, "--", "sh", "-c", "echo {} > out"])
-}
-
-fn are_staged(access: &Access<'_>, id: &str) {
+/// An executor, and an instance whose tasks' outputs are staged there for
+/// `store/a.zip`.
+fn staging(dispatcher: &Dispatcher<'_>, access: &Access<'_>) -> (Running, String) {
+    let executor = dispatcher.executor("e", &["--slots", "2", "--collect-delay", "1ms"]);
+    let (range, output) = (format!("1-{TASKS}"), "out=store/a.zip!{}");
+    let command = ["sh", "-c", "echo {} > out"];
+    let args = [&["--range", &range, "--output", output, "--"], &command[..]].concat();
+    let id = access.submit(&args);
     poll("outputs are staged", || {
-        let tasks = access.run("tasks", &[id, "--json"]).exits(0).results();
+        let tasks = access.run("tasks", &[&id, "--json"]).exits(0).results();
         tasks.iter().all(|task| task["state"] == "staged")
     });
+    (executor, id)
 }
 
 /// Each task has ended at its first attempt, and its member is there.
@@ -110,9 +111,7 @@ fn outputs_wait_until_a_full_store_has_room() {
     let dispatcher = site.dispatcher("d", &[]);
     let access = dispatcher.access();
     let disk = full_disk(&site);
-    let executor = dispatcher.executor("e", &["--slots", "2", "--collect-delay", "1ms"]);
-    let id = submit(&access, "store/a.zip");
-    are_staged(&access, &id);
+    let (executor, id) = staging(&dispatcher, &access);
     std::fs::remove_file(site.path("store/filler")).unwrap();
     are_safe(&site, &access, &id, "store/a.zip");
     end(executor);
@@ -127,9 +126,7 @@ fn outputs_wait_for_a_store_that_is_away() {
     std::fs::create_dir(site.path("store")).unwrap();
     let mut store = Silent::over(site.path("store"));
     store.fail();
-    let executor = dispatcher.executor("e", &["--slots", "2", "--collect-delay", "1ms"]);
-    let id = submit(&access, "store/a.zip");
-    are_staged(&access, &id);
+    let (executor, id) = staging(&dispatcher, &access);
     drop(store);
     are_safe(&site, &access, &id, "store/a.zip");
     end(executor);
@@ -141,9 +138,7 @@ fn a_cancelled_task_does_not_wait_for_a_full_store() {
     let dispatcher = site.dispatcher("d", &[]);
     let access = dispatcher.access();
     let disk = full_disk(&site);
-    let executor = dispatcher.executor("e", &["--slots", "2", "--collect-delay", "1ms"]);
-    let id = submit(&access, "store/a.zip");
-    are_staged(&access, &id);
+    let (executor, id) = staging(&dispatcher, &access);
     access.run("cancel", &[&id]).exits(0);
     are_cancelled(&access, &id, "No space left on device");
     end(executor);
@@ -156,11 +151,8 @@ fn a_cancelled_task_does_not_wait_for_a_store_that_does_not_answer() {
     let dispatcher = site.dispatcher("d", &[]);
     let access = dispatcher.access();
     std::fs::create_dir(site.path("store")).unwrap();
-    let args = ["--slots", "2", "--collect-delay", "1ms"];
-    let executor = dispatcher.executor("e", &args);
     let store = Silent::over(site.path("store"));
-    let id = submit(&access, "store/a.zip");
-    are_staged(&access, &id);
+    let (executor, id) = staging(&dispatcher, &access);
     access.run("cancel", &[&id]).exits(0);
     are_cancelled(&access, &id, "within 10 s of the cancellation");
     drop(store);
