@@ -3,7 +3,7 @@
 //! What it is compared with, and everything else that is measured, is in the
 //! laboratory (`falkon-lab bench`).
 
-use crate::embedded::{Embedded, Places};
+use crate::embedded::{Embedded, ExecutorSetup, Places};
 use crate::exit::{Exit, runtime};
 use crate::machine::cpus;
 use crate::query::print;
@@ -105,9 +105,15 @@ async fn measured(args: &BenchArgs) -> Result<Figures, Exit> {
         Exit::failure(format!("cannot make a directory in {}: {error}", scratch.path().display()))
     })?;
     let places = Places { scratch: scratch.path().to_owned(), overflow: overflow.clone() };
-    let (capacity, workers) = (Resources::cpus(jobs), WorkerOptions::default());
-    let embedded = Embedded::start(capacity, places, CAPTURE_BYTES_MAX, workers, None, None)
-        .map_err(Exit::failure)?;
+    let mut embedded = Embedded::start().map_err(Exit::failure)?;
+    embedded.execute(ExecutorSetup {
+        capacity: Resources::cpus(jobs),
+        places,
+        capture_bytes_max: CAPTURE_BYTES_MAX,
+        workers: WorkerOptions::default(),
+        cache: None,
+        forked: None,
+    });
     let (client, mut deliveries) = embedded.client();
     let figures = rounds(args, jobs, &client, &mut deliveries).await;
     embedded.stop(true).await;

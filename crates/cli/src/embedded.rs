@@ -1,5 +1,7 @@
-//! A dispatcher and an executor within this process.
+//! A dispatcher within this process, with an executor, or with relays to other
+//! dispatchers.
 
+use crate::clusters::{Clusters, Lost};
 use crate::machine::{cpus, hostname, memory};
 use clap::Args;
 use falkon_core::task::{MILLI, Resources};
@@ -8,7 +10,7 @@ use falkon_dispatcher::{DispatcherError, Handle};
 use falkon_executor::{CacheSetup, ExecutorError, Link, WorkerOptions};
 use falkon_net::Log;
 use falkon_net::client::{Client, Deliveries};
-use falkon_net::secure::{Role, plain};
+use falkon_net::secure::{AccessFile, FrameReader, FrameWriter, Role, plain};
 use falkon_process::Forked;
 use falkon_provision::lrm::granted;
 use std::path::PathBuf;
@@ -42,6 +44,11 @@ impl OfferArgs {
     /// The capacity as an executor announces it.
     pub(crate) fn capacity(&self) -> Resources {
         offered(self.jobs, self.offer_gpus, None, self.offer.clone())
+    }
+
+    /// Whether the user says how many tasks run here at a time.
+    pub(crate) fn names_jobs(&self) -> bool {
+        self.jobs.is_some()
     }
 }
 
@@ -86,54 +93,87 @@ pub(crate) struct Places {
     pub(crate) overflow: OverflowDirectory,
 }
 
-/// A dispatcher and an executor, of one process.
-pub(crate) struct Embedded {
-    pub(crate) executor: JoinHandle<Result<(), ExecutorError>>,
+/// How the executor in this process behaves.
+pub(crate) struct ExecutorSetup {
+    pub(crate) capacity: Resources,
+    pub(crate) places: Places,
+    pub(crate) capture_bytes_max: u64,
+    pub(crate) workers: WorkerOptions,
+    pub(crate) cache: Option<CacheSetup>,
+    pub(crate) forked: Option<Forked>,
+}
+
+/// Why a dispatcher of this process can run no tasks.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EmbeddedError {
+    /// It can run no processes here.
+    #[error("the executor has ended: {0}")]
+    Executor(#[source] ExecutorError),
+    /// The executors of a cluster cannot be had.
+    #[error(transparent)]
+    Cluster(Lost),
+}
+
+/// The executor in this process.
+struct Executing {
+    ended: JoinHandle<Result<(), ExecutorError>>,
     leave: oneshot::Sender<()>,
+}
+
+/// A dispatcher of this process, and who runs its tasks.
+pub(crate) struct Embedded {
+    executing: Option<Executing>,
+    clusters: Clusters,
     dispatcher: Handle,
 }
 
 impl Embedded {
-    /// Starts a dispatcher without a journal and one executor.
-    pub(crate) fn start(
-        capacity: Resources,
-        places: Places,
-        capture_bytes_max: u64,
-        workers: WorkerOptions,
-        cache: Option<CacheSetup>,
-        forked: Option<Forked>,
-    ) -> Result<Embedded, DispatcherError> {
-        let log: Log = Arc::new(|_: &str| {});
+    /// Starts a dispatcher without a journal.
+    pub(crate) fn start() -> Result<Embedded, DispatcherError> {
         let options = falkon_dispatcher::Options {
             store: None,
             pages: None,
             identity: None,
             keep_micros: None,
-            log: log.clone(),
+            log: Arc::new(|_: &str| {}),
         };
         let (dispatcher, _) = falkon_dispatcher::start(options)?;
-        let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
-        let (reader, writer) = plain(theirs);
-        dispatcher.attach(Role::Executor, "here", reader, writer);
+        Ok(Embedded { executing: None, clusters: Clusters::default(), dispatcher })
+    }
+
+    /// Starts an executor for it, once.
+    pub(crate) fn execute(&mut self, setup: ExecutorSetup) {
+        let ExecutorSetup { capacity, places, capture_bytes_max, workers, cache, forked } = setup;
+        let (reader, writer) = opened(&self.dispatcher, Role::Executor);
         let (leave, leaving) = oneshot::channel();
         let options = falkon_executor::Options {
             capture_bytes_max,
             workers,
-            log,
+            log: Arc::new(|_: &str| {}),
             cache,
             forked,
             ..falkon_executor::Options::new(hostname(), capacity, places.scratch, places.overflow)
         };
-        let executor =
-            tokio::spawn(falkon_executor::run(options, Link::Here(Box::new(plain(ours))), leaving));
-        Ok(Embedded { executor, leave, dispatcher })
+        let link = Link::Here(Box::new((reader, writer)));
+        let ended = tokio::spawn(falkon_executor::run(options, link, leaving));
+        self.executing = Some(Executing { ended, leave });
+    }
+
+    /// Has the executors of other dispatchers run its tasks.
+    pub(crate) fn borrow_from(&mut self, clusters: Vec<AccessFile>, log: &Log) {
+        for access in clusters {
+            let dispatcher = self.dispatcher.clone();
+            self.clusters.add(
+                access,
+                Box::new(move || opened(&dispatcher, Role::Executor)),
+                log.clone(),
+            );
+        }
     }
 
     /// A client in this process.
     pub(crate) fn client(&self) -> (Client, Deliveries) {
-        let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
-        self.attach(theirs);
-        let (reader, writer) = plain(ours);
+        let (reader, writer) = opened(&self.dispatcher, Role::Owner);
         Client::over(reader, writer)
     }
 
@@ -143,28 +183,46 @@ impl Embedded {
         self.dispatcher.attach(Role::Owner, "here", reader, writer);
     }
 
+    /// Waits until the executor or a relay ends, which they do by themselves only if
+    /// they can run no tasks.
+    pub(crate) async fn failure(&mut self) -> EmbeddedError {
+        let executing = async {
+            match &mut self.executing {
+                Some(executing) => match (&mut executing.ended).await {
+                    Ok(Err(error)) => error,
+                    _ => ExecutorError::Over,
+                },
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            error = executing => EmbeddedError::Executor(error),
+            lost = self.clusters.lost() => EmbeddedError::Cluster(lost),
+        }
+    }
+
     /// Ends everything, once what runs has ended or at once; no process of a
     /// task is left when this returns.
     pub(crate) async fn stop(self, at_once: bool) {
-        if at_once {
-            self.executor.abort();
+        if let Some(Executing { ended, leave }) = self.executing {
+            if at_once {
+                ended.abort();
+            }
+            // An executor that has ended does not need it.
+            let _ = leave.send(());
+            if !ended.is_finished() {
+                let _ = ended.await;
+            }
         }
-        // An executor that has ended does not need it.
-        let _ = self.leave.send(());
-        if !self.executor.is_finished() {
-            let _ = self.executor.await;
-        }
+        self.clusters.stop().await;
         self.dispatcher.stop().await;
     }
 }
 
-/// Waits until an executor ends, which it does by itself only if it cannot run
-/// processes.
-pub(crate) async fn failure(
-    executor: &mut JoinHandle<Result<(), ExecutorError>>,
-) -> Option<ExecutorError> {
-    match executor.await {
-        Ok(Err(error)) => Some(error),
-        _ => None,
-    }
+/// A connection to a dispatcher of this process.
+fn opened(dispatcher: &Handle, role: Role) -> (FrameReader, FrameWriter) {
+    let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
+    let (reader, writer) = plain(theirs);
+    dispatcher.attach(role, "here", reader, writer);
+    plain(ours)
 }

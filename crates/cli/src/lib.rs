@@ -14,6 +14,7 @@ mod archive;
 mod bench;
 mod caches;
 mod campaign;
+mod clusters;
 mod data;
 mod description;
 mod embedded;

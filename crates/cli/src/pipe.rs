@@ -9,7 +9,7 @@
 
 use crate::access::{AccessArgs, role_for};
 use crate::data::CacheArgs;
-use crate::embedded::{self, Embedded, OfferArgs, Places};
+use crate::embedded::{Embedded, ExecutorSetup, OfferArgs, Places};
 use crate::exit::{Exit, runtime};
 use crate::results::rest::make_overflow;
 use crate::run::CAPTURE_BYTES_DEFAULT;
@@ -146,17 +146,24 @@ async fn here(args: PipeArgs, stream: UnixStream, forked: Option<Forked>) -> Exi
         Err(exit) => return exit,
     };
     let places = Places { scratch: scratch.path().to_owned(), overflow: overflow.clone() };
-    let embedded = Embedded::start(capacity, places, args.capture, workers, Some(cache), forked);
-    let mut embedded = match embedded {
+    let mut embedded = match Embedded::start() {
         Ok(embedded) => embedded,
         Err(error) => return Exit::failure(error),
     };
+    embedded.execute(ExecutorSetup {
+        capacity,
+        places,
+        capture_bytes_max: args.capture,
+        workers,
+        cache: Some(cache),
+        forked,
+    });
     let (over, ended) = oneshot::channel();
     embedded.attach(Watched { stream, over: Some(over) });
     let failed = tokio::select! {
         // The sender is dropped with the connection.
         _ = ended => None,
-        failed = embedded::failure(&mut embedded.executor) => failed,
+        failed = embedded.failure() => Some(failed),
     };
     embedded.stop(true).await;
     overflow.close();

@@ -1,8 +1,9 @@
 //! `falkon run`: tasks here and now.
 
 use crate::campaign::{self, Receiver};
+use crate::clusters::ClusterArgs;
 use crate::data::{CacheArgs, PolicyArgs};
-use crate::embedded::{self, Embedded, OfferArgs, Places};
+use crate::embedded::{Embedded, EmbeddedError, ExecutorSetup, OfferArgs, Places};
 use crate::exit::{Exit, runtime, say};
 use crate::plan::{Plan, PlanArgs, Surroundings};
 use crate::progress::Progress;
@@ -20,10 +21,12 @@ use clap::Args;
 use falkon_core::dispatch::diffusion::PolicyOptions;
 use falkon_core::dispatch::{InstanceOptions, Selection};
 use falkon_executor::CacheSetup;
+use falkon_net::Log;
 use falkon_net::client::ClientError;
 use falkon_provision::lrm::copies;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The time in milliseconds without values after which the user learns that
@@ -94,6 +97,8 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     every_copy: bool,
     #[command(flatten)]
+    clusters: ClusterArgs,
+    #[command(flatten)]
     plan: PlanArgs,
     #[command(flatten)]
     offer: OfferArgs,
@@ -110,7 +115,7 @@ pub(crate) struct RunArgs {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: RunArgs) -> Exit {
+pub(crate) fn run(mut args: RunArgs) -> Exit {
     let variable = |name: &str| std::env::var(name).ok();
     if let Some(copies) = copies(variable).filter(|_| !args.every_copy) {
         return Exit::usage(format_args!(
@@ -119,10 +124,19 @@ pub(crate) fn run(args: RunArgs) -> Exit {
              start` and `srun falkon executor`; --every-copy runs in each all the same"
         ));
     }
+    if !args.clusters.is_empty() {
+        args.plan.run_where_submitted();
+    }
     let plan = match make_plan(&args.plan, args.output.quiet) {
         Ok(plan) => plan,
         Err(exit) => return exit,
     };
+    if !args.clusters.is_empty() && (plan.has_objects() || plan.collects_streams()) {
+        return Exit::usage(
+            "tasks that read or write data objects run on the executors of one dispatcher: give \
+             them to it with falkon submit --wait --access FILE",
+        );
+    }
     if args.dry_run {
         let cache_bytes = args.cache.largest_bytes(&std::env::temp_dir());
         return dry_run(&plan, args.policy.destination(&plan, Some(1), cache_bytes));
@@ -315,6 +329,10 @@ fn make_scratch(directory: Option<&Directory>) -> Result<Scratch, Exit> {
 }
 
 async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
+    let clusters = match args.clusters.load() {
+        Ok(clusters) => clusters,
+        Err(error) => return Exit::usage(error),
+    };
     let (directory, plan, before) = match open_directory(&args.output, plan) {
         Ok(opened) => opened,
         Err(exit) => return exit,
@@ -345,12 +363,22 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         Err(exit) => return exit,
     };
     let places = Places { scratch: scratch.path().to_owned(), overflow: overflow.clone() };
-    let capacity = args.offer.capacity();
-    let embedded = Embedded::start(capacity, places, capture, workers, cache.clone(), None);
-    let mut embedded = match embedded {
+    let mut embedded = match Embedded::start() {
         Ok(embedded) => embedded,
         Err(error) => return Exit::failure(error),
     };
+    let runs_here = args.clusters.is_empty() || args.offer.names_jobs();
+    if runs_here {
+        embedded.execute(ExecutorSetup {
+            capacity: args.offer.capacity(),
+            places,
+            capture_bytes_max: capture,
+            workers,
+            cache: cache.clone(),
+            forked: None,
+        });
+    }
+    embedded.borrow_from(clusters, &log(args.output.quiet));
     let with_digests = directory.is_some();
     let sink = make_sink(&args.output, directory, &plan);
     // A task's own output and the progress line would overwrite each other on
@@ -359,9 +387,19 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     let mut receiver = Receiver::new(Some(&plan), sink, progress, with_digests);
     receiver.measure(&args.output.measure);
     receiver.fetch_from(Origin::Here(overflow.clone()));
-    receiver.set_slots(u64::from(args.offer.capacity().cpus_milli));
-    let outcome =
-        drive(&mut embedded, &plan, &mut receiver, (args.failure.fail_fast, policy)).await;
+    let options = InstanceOptions {
+        name: String::new(),
+        keep_results: false,
+        fail_fast: args.failure.fail_fast,
+        policy,
+        // The only executor offers it, or none ever does. Clusters get other nodes.
+        fail_unschedulable_micros: args.clusters.is_empty().then_some(0),
+        ..InstanceOptions::default()
+    };
+    if args.clusters.is_empty() {
+        receiver.set_slots(u64::from(args.offer.capacity().cpus_milli));
+    }
+    let outcome = drive(&mut embedded, &plan, &mut receiver, options).await;
     let at_once = !matches!(outcome, Ending::Complete);
     embedded.stop(at_once).await;
     overflow.close();
@@ -440,18 +478,9 @@ async fn drive(
     embedded: &mut Embedded,
     plan: &Plan,
     receiver: &mut Receiver<'_>,
-    (fail_fast, policy): (bool, PolicyOptions),
+    options: InstanceOptions,
 ) -> Ending {
     let (client, mut deliveries) = embedded.client();
-    let options = InstanceOptions {
-        name: String::new(),
-        keep_results: false,
-        // The only executor offers it, or none ever does.
-        fail_unschedulable_micros: Some(0),
-        fail_fast,
-        policy,
-        ..InstanceOptions::default()
-    };
     let instance = match client.create(options).await {
         Ok((instance, _)) => instance,
         Err(error) => return Ending::Client(error),
@@ -505,13 +534,30 @@ async fn drive(
                     return Ending::Client(error);
                 }
             }
-            error = embedded::failure(&mut embedded.executor) => {
-                let error = error.map_or_else(String::new, |error| error.to_string());
-                return Ending::Executor(format!("the executor has ended: {error}"));
-            }
+            error = embedded.failure() => return ending_of(error),
         }
     }
     receiver.take_trouble().map_or(Ending::Complete, Ending::Sink)
+}
+
+/// How a run ends that can run no tasks.
+fn ending_of(error: EmbeddedError) -> Ending {
+    let lost = match error {
+        EmbeddedError::Cluster(lost) => lost.into_connect(),
+        error => return Ending::Executor(error.to_string()),
+    };
+    match lost {
+        Ok(error) => Ending::Client(ClientError::Connect(error)),
+        Err(lost) => Ending::Executor(lost.to_string()),
+    }
+}
+
+/// Where relays of a run say that a cluster is away, or there.
+fn log(quiet: bool) -> Log {
+    match quiet {
+        true => Arc::new(|_: &str| {}),
+        false => Arc::new(|line: &str| say(line)),
+    }
 }
 
 /// Ctrl-C and its kin.

@@ -73,12 +73,7 @@ pub(crate) struct SubmitArgs {
 
 /// Runs the command.
 pub(crate) fn submit(mut args: SubmitArgs) -> Exit {
-    if args.plan.sources.workflow.is_none() {
-        // Tasks run where they were submitted, as they do with batch
-        // schedulers, unless they have a directory of their own.
-        args.plan.options.home =
-            std::env::current_dir().ok().map(std::path::PathBuf::into_os_string);
-    }
+    args.plan.run_where_submitted();
     args.plan.options.reads_held = true;
     let plan = match make_plan(&args.plan, args.output.quiet) {
         Ok(plan) => plan,

@@ -215,13 +215,19 @@ impl Relay {
     }
 
     /// The relay has this instance below, which has accepted so many tasks so far.
-    /// Before the first event.
+    /// Before the first event, and again whenever the connection below was lost and
+    /// is there again: without a session above, which begins anew then. All results
+    /// that are not acknowledged follow.
     pub fn begin(&mut self, instance: InstanceId, accepted: u64) {
+        debug_assert!(!self.session.is_connected);
         if self.instance != Some(instance) {
             self.recover(Note::Instance(instance));
         }
         let _ = self.ledger.take_below(accepted, u64::MAX - accepted);
         self.outgoing = Outgoing::new(accepted);
+        self.results.delivered_again();
+        self.cancelling = RunSet::default();
+        self.retry_at = None;
     }
 
     /// The number of the dispatcher that an earlier process had above, in halves.
@@ -258,14 +264,16 @@ impl Relay {
         head.chain(self.ledger.notes()).collect()
     }
 
-    /// How an instance of a relay behaves. Tasks that nothing below can run any more
-    /// end there after a while, and go back.
+    /// How the relay's instance below behaves: it is destroyed when the relay was away
+    /// for longer than a lease, if there is one. Tasks that nothing below can run any
+    /// more end there after a while, and go back. No other instance has its name.
     #[must_use]
-    pub fn instance_options(name: &str) -> InstanceOptions {
+    pub fn instance_options(&self, lease_micros: Option<u64>) -> InstanceOptions {
         InstanceOptions {
-            name: name.to_owned(),
+            name: format!("tasks from above ({:016x})", self.identity),
             keep_results: false,
             fail_unschedulable_micros: Some(RELAY_UNOFFERED_MICROS),
+            lease_micros,
             keep: Keep::Forever,
             ..InstanceOptions::default()
         }

@@ -1,11 +1,13 @@
 //! Sessions with the dispatcher above, one after another.
 
+use super::Upstream;
 use falkon_core::dispatch::Order;
 use falkon_core::task::Time;
 use falkon_net::Log;
-use falkon_net::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Role, connect_from};
+use falkon_net::secure::{ConnectError, FrameReader, FrameWriter, Role, connect_from};
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, ToExecutor};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -35,18 +37,22 @@ pub(super) struct Session {
     pub(super) say: mpsc::Sender<FromExecutor>,
 }
 
-/// Makes sessions, one after another, until nobody listens.
-pub(super) async fn keep_connected(access: AccessFile, log: Log, hear: mpsc::Sender<FromAbove>) {
+/// Makes sessions, one after another, until nobody listens. At the first attempt of
+/// all a refusal is for good.
+pub(super) async fn keep_connected(
+    upstream: Arc<Upstream>,
+    mut is_first: bool,
+    log: Log,
+    hear: mpsc::Sender<FromAbove>,
+) {
     let (mut pause, mut after_short) = (RECONNECT_MS.0, SHORT_SESSION_PAUSE_MS.0);
-    let mut is_first = true;
     let mut said = String::new();
     while !hear.is_closed() {
-        match connect_from(None, &access, Role::Executor, PROTOCOL_VERSION).await {
-            Ok(session) => {
-                log(&format!("connected to the dispatcher above at {}", session.peer));
+        match open(&upstream, &log).await {
+            Ok((reader, writer)) => {
                 is_first = false;
                 said.clear();
-                let (why, ordered) = hold_session(session.reader, session.writer, &hear).await;
+                let (why, ordered) = hold_session(reader, writer, &hear).await;
                 // A handshake that succeeds says nothing of what follows it.
                 (pause, after_short) = match ordered {
                     true => (RECONNECT_MS.0, SHORT_SESSION_PAUSE_MS.0),
@@ -55,8 +61,7 @@ pub(super) async fn keep_connected(access: AccessFile, log: Log, hear: mpsc::Sen
                 let why = why.unwrap_or_else(|| "it closed the connection".to_owned());
                 log(&format!("lost the dispatcher above ({why}); reconnecting"));
             }
-            // At the first attempt a refusal is for good; later the dispatcher may be in
-            // the middle of a restart.
+            // Later than that the dispatcher may be in the middle of a restart.
             Err(error) if is_first && !error.is_transient() => {
                 let _ = hear.send(FromAbove::Failed(error)).await;
                 return;
@@ -71,6 +76,18 @@ pub(super) async fn keep_connected(access: AccessFile, log: Log, hear: mpsc::Sen
         }
         tokio::time::sleep(Duration::from_millis(pause)).await;
         pause = (pause * 2).min(RECONNECT_MS.1.max(pause));
+    }
+}
+
+/// Opens a connection.
+async fn open(upstream: &Upstream, log: &Log) -> Result<(FrameReader, FrameWriter), ConnectError> {
+    match upstream {
+        Upstream::Here(open) => Ok(open()),
+        Upstream::Access(access) => {
+            let session = connect_from(None, access, Role::Executor, PROTOCOL_VERSION).await?;
+            log(&format!("connected to the dispatcher above at {}", session.peer));
+            Ok((session.reader, session.writer))
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use falkon_core::task::InstanceId;
 use falkon_net::client::{Client, ClientError, Pending};
 use falkon_wire::message::Refusal;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 /// What comes from below, other than results.
 pub(super) enum FromBelow {
@@ -17,6 +18,9 @@ pub(super) enum FromBelow {
 /// The way to the dispatcher below.
 pub(super) struct Below {
     client: Client,
+    instance: InstanceId,
+    /// They end with this.
+    tasks: JoinSet<()>,
     /// Actions on their way. The core bounds submissions; what else there is are
     /// consequences of orders and of results.
     asks: mpsc::UnboundedSender<Action>,
@@ -29,14 +33,15 @@ impl Below {
         let (asks, asked) = mpsc::unbounded_channel();
         let (answer, answers) = mpsc::unbounded_channel();
         let (submitted, submissions) = mpsc::unbounded_channel();
-        tokio::spawn(hear_submissions(submissions, answer.clone()));
-        let below = Below { client: client.clone(), asks, answer: answer.clone(), answers };
-        tokio::spawn(async move {
-            if let Err(error) = speak(client, instance, asked, submitted, &answer).await {
-                let _ = answer.send(FromBelow::Failed(error));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(hear_submissions(submissions, answer.clone()));
+        let (speaker, said) = (client.clone(), answer.clone());
+        tasks.spawn(async move {
+            if let Err(error) = speak(speaker, instance, asked, submitted, &said).await {
+                let _ = said.send(FromBelow::Failed(error));
             }
         });
-        below
+        Below { client, instance, tasks, asks, answer, answers }
     }
 
     /// What came next; waits for it.
@@ -51,10 +56,17 @@ impl Below {
         let _ = self.asks.send(action);
     }
 
+    /// Destroys the relay's instance.
+    pub(super) async fn destroy(&self) -> Result<(), ClientError> {
+        self.client.destroy(self.instance).await
+    }
+
     /// Asks what nodes there are.
-    pub(super) fn look(&self, relay: u64) {
+    pub(super) fn look(&mut self, relay: u64) {
         let (client, answer) = (self.client.clone(), self.answer.clone());
-        tokio::spawn(async move {
+        // Those that have ended.
+        while self.tasks.try_join_next().is_some() {}
+        self.tasks.spawn(async move {
             let _ = answer.send(match client.subtree(relay).await {
                 Ok(subtree) => FromBelow::Event(Event::Subtree(subtree)),
                 Err(error) => FromBelow::Failed(error),

@@ -2,43 +2,94 @@
 //! below, and notes on disk. The core decides ([`falkon_core::relay`]).
 
 mod above;
+mod attach;
 mod below;
 mod notes;
 
 use above::{FromAbove, Session};
+use attach::{Attached, Way};
 use below::{Below, FromBelow};
 use falkon_core::dispatch::Delivery;
 use falkon_core::relay::{Action, Event, Note, Relay};
-use falkon_core::task::InstanceId;
 use falkon_net::Log;
 use falkon_net::client::{Client, ClientError, Deliveries};
 use falkon_net::clock::{Alarm, Clock};
-use falkon_net::secure::{AccessFile, ConnectError};
+use falkon_net::secure::{AccessFile, ConnectError, FrameReader, FrameWriter};
 use falkon_wire::message::FromExecutor;
 use notes::{Notes, NotesError};
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// How often the dispatcher below is asked what nodes it has.
 const SUBTREE_MS: u64 = 500;
+/// How long it may leave that question unanswered before the connection counts as
+/// lost.
+const SILENT_MS_MAX: u64 = 30_000;
+/// How long a relay that ends waits for its instance to be destroyed.
+const DESTROY_MS_MAX: u64 = 5000;
 
 /// How a relay is started.
 pub struct Options {
     /// Its name, for people.
     pub name: String,
-    /// The directory of its notes.
+    /// Where it keeps notes. Without them it ends for good with its process, and
+    /// needs a lease.
+    pub place: Option<Place>,
+    /// After so long without the relay the dispatcher below destroys its instance;
+    /// `None` keeps it.
+    pub lease_micros: Option<u64>,
+    /// Lines for people.
+    pub log: Log,
+}
+
+/// Where notes are.
+#[derive(Debug)]
+pub struct Place {
+    /// The relay's directory.
     pub dir: PathBuf,
     /// Notes survive a crash of the machine, not just of the process.
     pub machine_durable: bool,
-    /// Lines for people.
-    pub log: Log,
+}
+
+/// Opens a connection to a dispatcher in this process.
+pub type Opener = Box<dyn Fn() -> (FrameReader, FrameWriter) + Send + Sync>;
+
+/// How a relay reaches the dispatcher above.
+pub enum Upstream {
+    /// Over the network.
+    Access(Box<AccessFile>),
+    /// Within the process.
+    Here(Opener),
+}
+
+/// How a relay reaches the dispatcher below.
+pub enum Downstream {
+    /// Over the network, again and again: a dispatcher that others may use too.
+    Access(Box<AccessFile>),
+    /// Within the process, once.
+    Here(Client, Deliveries),
 }
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upstream").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Downstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Downstream").finish_non_exhaustive()
     }
 }
 
@@ -62,85 +113,56 @@ pub enum RelayError {
     )]
     OtherUpstream(PathBuf),
     /// A request to the dispatcher below has failed.
-    #[error("the relay's own dispatcher: {0}; start the relay again with the same directory")]
+    #[error("the dispatcher whose executors are lent: {0}; start the relay again")]
     Below(#[source] ClientError),
 }
 
-/// Lends the executors of the dispatcher that `client` is connected to. Returns when
-/// the dispatcher above has sent it away, and all that it had is done.
+/// Lends the executors of the dispatcher below. Returns when the dispatcher above has
+/// sent the relay away and all that it had is done, or when `stop` says so.
 ///
 /// # Errors
 /// [`RelayError`] says why it cannot go on.
 pub async fn run(
     options: Options,
-    access: AccessFile,
-    client: Client,
-    mut deliveries: Deliveries,
+    upstream: Upstream,
+    downstream: Downstream,
+    stop: oneshot::Receiver<()>,
 ) -> Result<(), RelayError> {
     let (mut notes, found) = Notes::open(&options).map_err(RelayError::Notes)?;
     let mut relay = Relay::new(random(), random(), options.name.clone());
     found.into_iter().for_each(|note| relay.recover(note));
-    let upstream = halves(&access);
-    match relay.upstream() {
-        Some(before) if before != upstream => return Err(RelayError::OtherUpstream(options.dir)),
-        Some(_) => {}
-        None => {
-            relay.recover(Note::Upstream { high: upstream.0, low: upstream.1 });
-            notes.write(relay.notes(), &relay).await;
+    if let (Upstream::Access(access), Some(place)) = (&upstream, &options.place) {
+        let number = halves(access);
+        match relay.upstream() {
+            Some(before) if before != number => {
+                return Err(RelayError::OtherUpstream(place.dir.clone()));
+            }
+            Some(_) => {}
+            None => {
+                relay.recover(Note::Upstream { high: number.0, low: number.1 });
+                notes.write(relay.notes(), &relay).await;
+            }
         }
     }
-    let (instance, accepted) = attach(&client, &relay).await?;
-    let is_new = relay.instance() != Some(instance);
-    relay.begin(instance, accepted);
-    if is_new {
-        notes.write(vec![Note::Instance(instance)], &relay).await;
-    }
-    subscribe(&client, instance).await?;
     if relay.tasks() > 0 {
         (options.log)(&format!("it still has {} tasks of before", relay.tasks()));
     }
-    // The dispatcher below has to know whom it is lent to before others join it.
-    let subtree = client.subtree(relay.identity()).await.map_err(RelayError::Below)?;
-    let clock = Clock::start();
-    relay.handle(clock.now(), Event::Subtree(subtree));
-    let (hear, mut above) = mpsc::channel(1);
-    let connector = tokio::spawn(above::keep_connected(access, options.log.clone(), hear));
-    let mut driver = Driver {
-        relay,
-        clock,
-        notes,
-        session: None,
-        below: Below::start(client, instance),
-        has_left: false,
-    };
-    let ended = driver.run(&mut above, &mut deliveries).await;
-    connector.abort();
-    ended
-}
-
-/// The instance that the relay has below, a new one if need be, and how many tasks
-/// it has accepted.
-async fn attach(client: &Client, relay: &Relay) -> Result<(InstanceId, u64), RelayError> {
-    if let Some(instance) = relay.instance()
-        && let Ok(status) = client.status(Some(instance)).await
-        && let Some(found) = status.instances.iter().find(|found| found.id == instance.0)
-    {
-        return Ok((instance, found.counts.total));
+    let mut driver =
+        Driver { relay, clock: Clock::start(), notes, session: None, below: None, has_left: false };
+    tokio::select! {
+        ended = driver.lend(&options, Arc::new(upstream), Way::new(downstream)) => ended,
+        () = asked(stop) => {
+            driver.destroy(&options).await;
+            Ok(())
+        }
     }
-    let options = Relay::instance_options("tasks from above");
-    let (instance, _) = client.create(options).await.map_err(RelayError::Below)?;
-    Ok((instance, 0))
 }
 
-/// Asks for all results that are not acknowledged.
-async fn subscribe(client: &Client, instance: InstanceId) -> Result<(), RelayError> {
-    use falkon_core::dispatch::RequestError::Forgotten;
-    use falkon_wire::message::Refusal;
-    let first = match client.subscribe(instance, 0).await {
-        Err(ClientError::Refused(Refusal::Request(Forgotten { first }))) => first,
-        done => return done.map_err(RelayError::Below),
-    };
-    client.subscribe(instance, first).await.map_err(RelayError::Below)
+/// Waits until the relay is to end.
+async fn asked(stop: oneshot::Receiver<()>) {
+    if stop.await.is_err() {
+        std::future::pending().await
+    }
 }
 
 /// The number of the dispatcher above, in halves.
@@ -161,27 +183,82 @@ fn random() -> u64 {
 
 struct Driver {
     relay: Relay,
+    /// Reads the time of the dispatcher below.
     clock: Clock,
     notes: Notes,
     session: Option<Session>,
-    below: Below,
+    below: Option<Below>,
     has_left: bool,
 }
 
 impl Driver {
-    async fn run(
+    /// Lends executors over as many connections below as that takes. There is no
+    /// session above while there is none below: the dispatcher above gives the tasks
+    /// to others, unless the relay is back soon.
+    async fn lend(
         &mut self,
-        above: &mut mpsc::Receiver<FromAbove>,
-        deliveries: &mut Deliveries,
+        options: &Options,
+        upstream: Arc<Upstream>,
+        mut way: Way,
+    ) -> Result<(), RelayError> {
+        let mut is_first = true;
+        loop {
+            let mut ended = match way.attach(&self.relay, options).await {
+                Ok(attached) => {
+                    let (hear, above) = mpsc::channel(1);
+                    let deliveries = self.begin(attached).await;
+                    let upstream = upstream.clone();
+                    let log = options.log.clone();
+                    // It ends with this set.
+                    let mut connector = JoinSet::new();
+                    connector.spawn(above::keep_connected(upstream, is_first, log, hear));
+                    is_first = false;
+                    self.serve(above, deliveries, way.silent_max()).await
+                }
+                Err(error) => Err(RelayError::Below(error)),
+            };
+            (self.session, self.below) = (None, None);
+            self.tell(Event::Disconnected);
+            if let Err(RelayError::Below(error)) = ended {
+                ended = way.pause(error, is_first, options).await.map_err(RelayError::Below);
+            }
+            match ended {
+                Ok(()) if !self.has_left => {}
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Takes up the relay's instance below.
+    async fn begin(&mut self, attached: Attached) -> Deliveries {
+        let Attached { client, deliveries, instance, accepted, now, subtree } = attached;
+        self.clock = Clock::reading(self.clock.now().max(now));
+        let is_new = self.relay.instance() != Some(instance);
+        self.relay.begin(instance, accepted);
+        if is_new {
+            self.notes.write(vec![Note::Instance(instance)], &self.relay).await;
+        }
+        self.tell(Event::Subtree(subtree));
+        self.below = Some(Below::start(client, instance));
+        deliveries
+    }
+
+    /// Lends executors until one of the dispatchers is gone.
+    async fn serve(
+        &mut self,
+        mut above: mpsc::Receiver<FromAbove>,
+        mut deliveries: Deliveries,
+        silent_max: Option<Duration>,
     ) -> Result<(), RelayError> {
         let mut alarm = Alarm::new();
         let mut looks = tokio::time::interval(Duration::from_millis(SUBTREE_MS));
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut asked: Option<Instant> = None;
         loop {
             self.turn().await;
-            if self.has_left {
+            let Some(below) = self.below.as_mut().filter(|_| !self.has_left) else {
                 return Ok(());
-            }
+            };
             let due = self.relay.poll_timeout().map(|(at, _)| self.clock.instant(at));
             tokio::select! {
                 said = above.recv() => match said {
@@ -201,11 +278,23 @@ impl Driver {
                     let Delivery { from, results, .. } = delivered.map_err(RelayError::Below)?;
                     self.tell(Event::Results { from, results });
                 }
-                said = self.below.recv() => match said {
-                    FromBelow::Event(event) => self.tell(event),
+                said = below.recv() => match said {
+                    FromBelow::Event(event) => {
+                        asked = asked.filter(|_| !matches!(event, Event::Subtree(_)));
+                        self.tell(event);
+                    }
                     FromBelow::Failed(error) => return Err(RelayError::Below(error)),
                 },
-                _ = looks.tick() => self.below.look(self.relay.identity()),
+                _ = looks.tick() => match asked {
+                    None => {
+                        asked = Some(Instant::now());
+                        below.look(self.relay.identity());
+                    }
+                    Some(since) if silent_max.is_some_and(|limit| since.elapsed() >= limit) => {
+                        return Err(RelayError::Below(ClientError::Lost));
+                    }
+                    Some(_) => {}
+                },
                 () = alarm.wait(due) => {}
             }
         }
@@ -227,7 +316,11 @@ impl Driver {
                 Action::Join(join) => self.say(FromExecutor::Join(join)).await,
                 Action::Update(update) => self.say(FromExecutor::Update(update)).await,
                 Action::Left => self.has_left = true,
-                other => self.below.ask(other),
+                other => {
+                    if let Some(below) = &self.below {
+                        below.ask(other);
+                    }
+                }
             }
         }
     }
@@ -236,6 +329,17 @@ impl Driver {
     async fn say(&mut self, message: FromExecutor) {
         if let Some(session) = &self.session {
             let _ = session.say.send(message).await;
+        }
+    }
+
+    /// Frees the relay's instance below, if nobody comes back to it. One that cannot
+    /// be reached has its lease.
+    async fn destroy(&self, options: &Options) {
+        if options.place.is_none()
+            && let Some(below) = &self.below
+        {
+            let limit = Duration::from_millis(DESTROY_MS_MAX);
+            let _ = tokio::time::timeout(limit, below.destroy()).await;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A relay's notes on disk: a journal like that of its dispatcher.
 
-use super::Options;
+use super::{Options, Place};
 use falkon_core::relay::{Note, Relay};
 use falkon_dispatcher::journal::{
     AppendError, CommitError, Journal, OpenError, Options as JournalOptions, ReplayError,
@@ -48,31 +48,40 @@ enum WriteError {
     Snapshot(#[from] SnapshotError),
 }
 
+/// Notes of a relay, which keeps them or not.
 pub(super) struct Notes {
+    kept: Option<Kept>,
+    log: Log,
+}
+
+struct Kept {
     journal: Journal,
     machine_durable: bool,
-    log: Log,
 }
 
 impl Notes {
     /// Opens the notes, and reads what an earlier process wrote.
     pub(super) fn open(options: &Options) -> Result<(Notes, Vec<Note>), NotesError> {
-        let dir = options.dir.join(DIRECTORY);
-        let (journal, mut replay) =
-            Journal::open(&dir, JournalOptions::default()).map_err(NotesError::Open)?;
+        let log = options.log.clone();
+        let Some(Place { dir, machine_durable }) = &options.place else {
+            return Ok((Notes { kept: None, log }, Vec::new()));
+        };
+        let (journal, mut replay) = Journal::open(&dir.join(DIRECTORY), JournalOptions::default())
+            .map_err(NotesError::Open)?;
         let mut notes = Vec::new();
         while let Some(bytes) = replay.next_record().map_err(NotesError::Replay)? {
             notes.extend(Vec::<Note>::from_bytes(bytes).map_err(NotesError::Record)?);
         }
-        let (machine_durable, log) = (options.machine_durable, options.log.clone());
-        Ok((Notes { journal, machine_durable, log }, notes))
+        let kept = Kept { journal, machine_durable: *machine_durable };
+        Ok((Notes { kept: Some(kept), log }, notes))
     }
 
     /// Writes notes; what follows waits until that is done.
     pub(super) async fn write(&mut self, notes: Vec<Note>, relay: &Relay) {
+        let Some(kept) = &mut self.kept else { return };
         let mut said = String::new();
-        while let Err(error) = self.try_write(&notes) {
-            self.journal.discard_appended();
+        while let Err(error) = kept.try_write(&notes) {
+            kept.journal.discard_appended();
             let reason = error.to_string();
             if reason != said {
                 (self.log)(&format!("cannot write the relay's notes, and waits: {reason}"));
@@ -80,16 +89,15 @@ impl Notes {
             }
             tokio::time::sleep(Duration::from_millis(RETRY_MS)).await;
         }
-        let used = self.journal.disk_use();
-        let due = REPLACED_BYTES_MIN.max(2 * used.snapshot_bytes);
-        if used.since_snapshot_bytes >= due
-            && !used.snapshot_running
-            && let Err(error) = self.replace(&relay.notes())
+        if kept.is_replacement_due()
+            && let Err(error) = kept.replace(&relay.notes())
         {
             (self.log)(&format!("cannot shorten the relay's notes: {error}"));
         }
     }
+}
 
+impl Kept {
     fn try_write(&mut self, notes: &[Note]) -> Result<(), WriteError> {
         for some in notes.chunks(RECORD_NOTES_MAX) {
             self.journal.append(&[&some.to_vec().to_bytes()])?;
@@ -99,6 +107,12 @@ impl Notes {
             false => self.journal.commit()?,
         };
         Ok(())
+    }
+
+    fn is_replacement_due(&self) -> bool {
+        let used = self.journal.disk_use();
+        let due = REPLACED_BYTES_MIN.max(2 * used.snapshot_bytes);
+        used.since_snapshot_bytes >= due && !used.snapshot_running
     }
 
     /// Writes all notes that count in the place of those there are.

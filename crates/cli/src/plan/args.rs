@@ -46,6 +46,14 @@ pub(crate) struct PlanArgs {
 }
 
 impl PlanArgs {
+    /// Tasks run where they were submitted, as they do with batch schedulers, unless
+    /// they have a directory of their own.
+    pub(crate) fn run_where_submitted(&mut self) {
+        if self.sources.workflow.is_none() {
+            self.options.home = std::env::current_dir().ok().map(PathBuf::into_os_string);
+        }
+    }
+
     /// Whether lines of standard input are values: there is no other source,
     /// and a placeholder asks for one. Otherwise standard input is somebody
     /// else's, such as the loop's in `while read x; do falkon run …; done`.

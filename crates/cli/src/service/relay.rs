@@ -1,17 +1,21 @@
-//! `falkon relay`: a dispatcher that lends its executors to another one.
+//! `falkon relay`: a dispatcher that lends its executors to another one, or a process
+//! that lends those of a dispatcher that is there already.
 
 use super::log_to_stderr;
 use super::start::{StartArgs, serve};
 use crate::exit::{Exit, runtime};
 use crate::machine::hostname;
+use crate::run::Interrupts;
 use clap::Args;
 use falkon_core::limits::NAME_BYTES_MAX;
 use falkon_core::result::shortened;
 use falkon_dispatcher::Handle;
 use falkon_net::client::{Client, ClientError};
-use falkon_net::secure::{AccessFile, Role, plain};
-use falkon_relay::RelayError;
+use falkon_net::secure::{AccessError, AccessFile, Role, plain};
+use falkon_relay::{Downstream, Place, RelayError};
 use std::path::{Path, PathBuf};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// Bytes on their way between the relay and its dispatcher.
@@ -26,6 +30,14 @@ pub(crate) struct RelayArgs {
     /// Name shown to people [default: the names of this host and of the relay's directory]
     #[arg(long, value_name = "NAME", value_parser = crate::plan::name)]
     name: Option<String>,
+    /// Lend the executors of the dispatcher of this access file, which others use too, instead
+    /// of starting one
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["listen", "advertise", "security", "force", "concentrators", "keep", "salvage", "provision"]
+    )]
+    access: Option<PathBuf>,
     #[command(flatten)]
     start: StartArgs,
 }
@@ -45,16 +57,53 @@ pub(crate) fn relay(args: RelayArgs) -> Exit {
              --no-journal out",
         );
     }
-    let access = match AccessFile::load(&args.upstream) {
-        Ok(access) => access,
+    let upstream = match load(&args.upstream, Role::Executor) {
+        Ok(access) => Upstream { access, name: args.name },
         Err(error) => return Exit::usage(error),
     };
-    let upstream = Upstream { access, name: args.name };
-    match runtime() {
-        Ok(runtime) => {
-            runtime.block_on(serve(args.start, Some(upstream))).unwrap_or_else(|exit| exit)
-        }
-        Err(exit) => exit,
+    let beside = args.access.as_deref().map(|path| load(path, Role::Owner)).transpose();
+    let beside = match beside {
+        Ok(beside) => beside,
+        Err(error) => return Exit::usage(error),
+    };
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(exit) => return exit,
+    };
+    let ended = match beside {
+        None => runtime.block_on(serve(args.start, Some(upstream))),
+        Some(access) => runtime.block_on(lend_beside(&args.start, upstream, access)),
+    };
+    ended.unwrap_or_else(|exit| exit)
+}
+
+/// An access file that opens its dispatcher in this role.
+fn load(path: &Path, role: Role) -> Result<AccessFile, AccessError> {
+    let access = AccessFile::load(path)?;
+    access.secret(role)?;
+    Ok(access)
+}
+
+/// Lends the executors of a dispatcher that is there already.
+async fn lend_beside(
+    args: &StartArgs,
+    upstream: Upstream,
+    access: AccessFile,
+) -> Result<Exit, Exit> {
+    if access.dispatcher == upstream.access.dispatcher {
+        return Err(Exit::usage(
+            "--upstream and --access name the same dispatcher: its tasks would come back to it",
+        ));
+    }
+    let dir = args.directory()?;
+    let place = Place { dir, machine_durable: args.is_machine_durable() };
+    let lending = upstream.start(place, Downstream::Access(Box::new(access)));
+    // As a dispatcher, it outlives the terminal that it was started from.
+    let _hangups = signal(SignalKind::hangup());
+    let mut interrupts = Interrupts::new();
+    tokio::select! {
+        ended = lending.ended() => ended,
+        () = interrupts.next() => Ok(Exit::Success),
     }
 }
 
@@ -66,7 +115,12 @@ impl Upstream {
         dispatcher.attach(Role::Owner, "the relay", reader, writer);
         let (reader, writer) = plain(ours);
         let (client, deliveries) = Client::over(reader, writer);
-        let whole = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+        let place = Place { dir: dir.to_owned(), machine_durable };
+        self.start(place, Downstream::Here(client, deliveries))
+    }
+
+    fn start(self, place: Place, downstream: Downstream) -> Lending {
+        let whole = std::path::absolute(&place.dir).unwrap_or_else(|_| place.dir.clone());
         let last = whole.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let name = self.name.unwrap_or_else(|| {
             let name = format!("{}:{last}", hostname());
@@ -74,11 +128,14 @@ impl Upstream {
         });
         let options = falkon_relay::Options {
             name,
-            dir: dir.to_owned(),
-            machine_durable,
+            place: Some(place),
+            lease_micros: None,
             log: log_to_stderr(),
         };
-        Lending(tokio::spawn(falkon_relay::run(options, self.access, client, deliveries)))
+        let upstream = falkon_relay::Upstream::Access(Box::new(self.access));
+        // It goes on until its process ends.
+        let (_, stop) = oneshot::channel();
+        Lending(tokio::spawn(falkon_relay::run(options, upstream, downstream, stop)))
     }
 }
 

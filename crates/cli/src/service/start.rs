@@ -113,6 +113,20 @@ impl StartArgs {
     pub(super) fn keeps_no_journal(&self) -> bool {
         self.no_journal
     }
+
+    /// The directory, which is there then.
+    pub(super) fn directory(&self) -> Result<PathBuf, Exit> {
+        let Some(dir) = self.dir.clone().or_else(|| places().default_directory()) else {
+            return Err(Exit::usage("no home directory is known: say --dir DIR"));
+        };
+        make_dir(&dir)?;
+        Ok(dir)
+    }
+
+    /// Whether what is acknowledged survives the machine.
+    pub(super) fn is_machine_durable(&self) -> bool {
+        matches!(self.durability, Durability::Machine)
+    }
 }
 
 fn concentrators(text: &str) -> Result<Concentrators, String> {
@@ -135,10 +149,7 @@ pub(crate) fn start(args: StartArgs) -> Exit {
 
 /// Runs a dispatcher; one that has an upstream lends its executors to that.
 pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result<Exit, Exit> {
-    let Some(dir) = args.dir.clone().or_else(|| places().default_directory()) else {
-        return Err(Exit::usage("no home directory is known: say --dir DIR"));
-    };
-    make_dir(&dir)?;
+    let dir = args.directory()?;
     let access_path = dir.join("access.json");
     if args.no_journal && !args.provision.is_empty() {
         return Err(Exit::usage(
@@ -155,7 +166,7 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
     // it comes before everything that writes there.
     let store = StoreOptions {
         dir: dir.join("journal"),
-        machine_durable: matches!(args.durability, Durability::Machine),
+        machine_durable: args.is_machine_durable(),
         salvage: args.salvage,
     };
     make_dir(&store.dir)?;
@@ -211,7 +222,7 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
         access_path.display()
     ));
     let serving = tokio::spawn(handle.clone().serve(listener, acceptor, args.concentrators));
-    let machine_durable = matches!(args.durability, Durability::Machine);
+    let machine_durable = args.is_machine_durable();
     let lending = upstream.map(|upstream| upstream.lend(&handle, &dir, machine_durable));
     let mut lending = std::pin::pin!(lending_ended(lending));
     // A dispatcher outlives the terminal that it was started from.

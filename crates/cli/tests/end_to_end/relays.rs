@@ -2,6 +2,7 @@
 
 use crate::fixture::{Access, Dispatcher, Running, Site, indices, json_lines, poll_for};
 use falkon_trials::trial;
+use std::collections::BTreeSet;
 
 /// A relay with its directory.
 struct Relay<'a> {
@@ -99,6 +100,69 @@ fn a_queue_is_done_by_two_clusters_though_a_relay_is_killed() {
             (instance["ready"] == 0 && instance["dispatched"] == 0).then_some(())
         });
     }
+}
+
+#[trial]
+fn one_run_uses_several_clusters_of_which_one_is_killed_and_comes_back() {
+    let site = Site::new();
+    let mut left = site.dispatcher("left", &[]);
+    let right = site.dispatcher("right", &[]);
+    let _executors = [left.executor("left-1", &["--slots", "2"]), right.executor("right-1", &[])];
+    let (one, other) = (left.access().file().to_owned(), right.access().file().to_owned());
+    let out = site.text("out");
+    let args = ["run", "--access", &one, "--access", &other, "--out", &out, "--quiet"];
+    let args = args.iter().chain(&["--range", "0-3999", "--", "echo", "{}"]);
+    let run = site.start(args);
+    poll_for("the first results", || {
+        let lines = std::fs::read_to_string(site.path("out").join("results.jsonl")).ok()?;
+        (lines.lines().count() > 500).then_some(())
+    });
+    left.kill();
+    left.start();
+    run.finish().exits(0);
+    let lines = std::fs::read_to_string(site.path("out").join("results.jsonl")).unwrap();
+    let expected: Vec<u64> = (0..4000).collect();
+    assert_eq!(indices(&lines), expected, "results are missing, or there twice");
+    let results = json_lines(&lines);
+    let names: BTreeSet<&str> =
+        results.iter().map(|result| result["executor"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    for dispatcher in [&left, &right] {
+        let status = dispatcher.access().status();
+        assert!(status["instances"].as_array().unwrap().is_empty(), "{status}");
+    }
+    let args = ["run", "--access", &one, "--access", &one, "--", "true"];
+    site.run(args).exits(2).says("of the same dispatcher");
+    let executors = site.path("right").join("access-executor.json");
+    site.run(["run", "--access", executors.to_str().unwrap(), "--", "true"]).exits(2).says("owner");
+}
+
+#[trial]
+fn a_relay_lends_the_executors_of_a_dispatcher_that_others_use_too() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let mut below = site.dispatcher("below", &[]);
+    let _executor = below.executor("node", &["--slots", "2"]);
+    let (upstream, access) =
+        (dispatcher.access().file().to_owned(), below.access().file().to_owned());
+    let dir = site.text("relay");
+    let args = ["relay", "--upstream", &upstream, "--access", &access, "--dir", &dir];
+    let _relay = site.start(args.iter().chain(&["--name", "lent"]));
+    wait_for_nodes(&dispatcher, &[("lent", 1)]);
+    let submit = ["--wait", "--json", "--range", "0-1999", "--", "echo", "{}"];
+    let client = dispatcher.access().start("submit", &submit);
+    client.wait_for_lines(200);
+    let own = below.access().run("submit", &["--wait", "--json", "--", "echo", "own"]);
+    assert_eq!(own.results()[0]["executor"], "node");
+    below.kill();
+    below.start();
+    let ran = client.finish().exits(0);
+    assert_eq!(indices(ran.text()), (0..2000).collect::<Vec<u64>>());
+    let same = ["relay", "--upstream", &access, "--access", &access, "--dir", &site.text("other")];
+    site.run(same).exits(2).says("the same dispatcher");
+    let role = site.path("d").join("access-client.json");
+    let unfit = ["relay", "--upstream", role.to_str().unwrap(), "--dir", &site.text("other")];
+    site.run(unfit).exits(2).says("executor");
 }
 
 #[trial]

@@ -31,6 +31,11 @@ impl Results {
         self.passing.push_back(Passing { end, reported: self.reported, below });
     }
 
+    /// The dispatcher below delivers all results again that are not acknowledged.
+    pub(super) fn delivered_again(&mut self) {
+        self.passing.clear();
+    }
+
     /// So many tasks are reported of which there is no result below.
     pub(super) fn reported_unrun(&mut self, tasks: u64) {
         self.reported += u128::from(tasks);

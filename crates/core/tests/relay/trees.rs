@@ -84,7 +84,8 @@ fn every_task_ends_once_whatever_dies() {
             world.run(faults.below(2 * SECOND));
             let site = 1 + faults.below(world.site_count() as u64 - 1) as usize;
             let node = faults.below(world.node_count() as u64) as usize;
-            match faults.below(5) {
+            match faults.below(6) {
+                5 => world.cut_below(site, faults.below(30 * SECOND)),
                 0 => world.kill_site(site, faults.below(2 * SECOND)),
                 1 => world.kill_site(site, faults.below(30 * SECOND)),
                 2 => world.kill_node(node),

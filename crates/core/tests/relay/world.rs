@@ -36,6 +36,8 @@ enum Happening {
     Connect(End),
     Ended(usize, u64, TaskKey, Outcome),
     Restart(usize),
+    /// A relay reaches its own dispatcher again.
+    Reach(usize),
 }
 
 /// A request of a relay to its own dispatcher.
@@ -65,6 +67,8 @@ struct Lends {
     owner: ConnectionId,
     asked: BTreeMap<u64, Asked>,
     last_subtree: Option<dispatch::Subtree>,
+    /// It is connected to its own dispatcher.
+    is_attached: bool,
 }
 
 struct Node {
@@ -153,6 +157,7 @@ impl World {
             owner: ConnectionId(0),
             asked: BTreeMap::new(),
             last_subtree: None,
+            is_attached: false,
         };
         let core = Dispatcher::new();
         self.sites.push(Site { core, journal: Vec::new(), alive: true, lends: Some(lends) });
@@ -273,6 +278,20 @@ impl World {
         }
     }
 
+    /// A relay loses its own dispatcher for a while, and leaves the one above.
+    pub(crate) fn cut_below(&mut self, site: usize, micros: u64) {
+        if !self.sites[site].alive || !self.is_attached(site) {
+            return;
+        }
+        let lends = self.sites[site].lends.as_mut().unwrap();
+        lends.is_attached = false;
+        let (above, owner) = (lends.connection, lends.owner);
+        lends.relay.handle(Time(self.now), relay::Event::Disconnected);
+        above.into_iter().for_each(|connection| self.close(connection));
+        self.close(owner);
+        self.later(micros, Happening::Reach(site));
+    }
+
     pub(crate) fn cut_node(&mut self, node: usize) {
         if let Some(connection) = self.nodes[node].connection {
             self.close(connection);
@@ -360,6 +379,7 @@ impl World {
         let accepted = before.map(|view| (view.id(), view.counts().total));
         let lends = self.sites[site].lends.as_mut().unwrap();
         lends.owner = owner;
+        lends.is_attached = true;
         lends.asked.clear();
         lends.last_subtree = None;
         match accepted {
@@ -368,7 +388,7 @@ impl World {
                 self.subscribe(site, instance, 0);
             }
             None => {
-                let options = Relay::instance_options("relay");
+                let options = lends.relay.instance_options(None);
                 let request = self.ask(site, Asked::Create);
                 let create = dispatch::Event::Create { connection: owner, request, options };
                 self.sites[site].core.handle(now, create);
@@ -410,7 +430,7 @@ impl World {
                 let lends = self.sites[below].lends.as_mut().unwrap();
                 lends.connection = None;
                 lends.relay.handle(now, relay::Event::Disconnected);
-                if self.sites[below].alive {
+                if self.sites[below].alive && self.is_attached(below) {
                     self.pump_relay(below);
                     self.later(reconnects, Happening::Connect(end));
                 }
@@ -463,6 +483,11 @@ impl World {
                 there.machine.handle(now, event);
                 self.pump_node(node);
             }
+            Happening::Reach(site) => {
+                if self.sites[site].alive && !self.is_attached(site) {
+                    self.open(site);
+                }
+            }
             Happening::Restart(site) => {
                 let process = self.number();
                 let there = &mut self.sites[site];
@@ -481,12 +506,17 @@ impl World {
         }
     }
 
+    fn is_attached(&self, site: usize) -> bool {
+        self.sites[site].lends.as_ref().is_some_and(|lends| lends.is_attached)
+    }
+
     fn connect(&mut self, end: End) {
         let (site, is_there) = match end {
             End::Node(node) => (self.nodes[node].site, self.nodes[node].connection.is_some()),
             End::Lender(below) => {
                 let lends = self.sites[below].lends.as_ref().unwrap();
-                (lends.above, lends.connection.is_some() || !self.sites[below].alive)
+                let waits = !self.sites[below].alive || !lends.is_attached;
+                (lends.above, lends.connection.is_some() || waits)
             }
             End::Client | End::Owner(_) => return,
         };
@@ -519,7 +549,7 @@ impl World {
     /// What is below, whenever that has changed.
     fn tell_subtree(&mut self, site: usize) {
         let there = &mut self.sites[site];
-        let Some(lends) = &mut there.lends else { return };
+        let Some(lends) = there.lends.as_mut().filter(|lends| lends.is_attached) else { return };
         let subtree = there.core.subtree(lends.relay.identity());
         if lends.last_subtree.as_ref() != Some(&subtree) {
             lends.last_subtree = Some(subtree.clone());
