@@ -201,7 +201,7 @@ fn names(file: &File) -> Vec<Finding> {
 }
 
 /// What a bound may be counted in.
-const UNITS: [&str; 25] = [
+const UNITS: [&str; 26] = [
     "TASKS",
     "RUNS",
     "BYTES",
@@ -227,6 +227,7 @@ const UNITS: [&str; 25] = [
     "CLASSES",
     "RELAYS",
     "SUBMISSIONS",
+    "STRIPES",
 ];
 
 /// Every bound of the core names its unit last (before `MAX` or `MIN`).

@@ -69,7 +69,7 @@ pub(crate) enum DataArgError {
     Part(String),
 }
 
-fn directory(text: &str) -> Result<(PathBuf, u64), DataArgError> {
+pub(crate) fn directory(text: &str) -> Result<(PathBuf, u64), DataArgError> {
     let wrong = || DataArgError::Cache(text.to_owned());
     let (path, size) = text.rsplit_once('=').ok_or_else(wrong)?;
     if path.is_empty() {
@@ -98,7 +98,8 @@ impl CacheArgs {
             let bytes = free.f_bavail.saturating_mul(free.f_frsize) / FREE_PARTS;
             directories.push((scratch.join("cache"), bytes));
         }
-        Ok(CacheSetup { directories, eviction: self.eviction, collect: self.collect() })
+        let (eviction, collect) = (self.eviction, self.collect());
+        Ok(CacheSetup { directories, lends_last: false, eviction, collect })
     }
 
     /// What the largest directory of the cache takes, if that can be told.

@@ -9,6 +9,7 @@ pub mod index;
 pub mod limits;
 pub mod object;
 pub mod stage;
+pub mod stripes;
 pub mod way;
 
 /// The next number of SplitMix64: one seed gives one sequence.

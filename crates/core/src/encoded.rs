@@ -6,7 +6,7 @@
 //! The parts of an order are counted by upper bounds, which cost less.
 
 use crate::data::broadcast::TREES;
-use crate::data::declared::{AssignedData, Declared, Lists, Located, Peer};
+use crate::data::declared::{AssignedData, Declared, Lend, Lists, Located, Peer};
 use crate::data::object::Object;
 use crate::task::{
     After, Everywhere, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId,
@@ -225,6 +225,16 @@ pub fn object_bytes_max(object: &Object, peers: u64) -> u64 {
 
 pub(crate) fn located_bytes_max(located: &Located) -> u64 {
     object_bytes_max(&located.object, located.sources.peers.len() as u64)
+}
+
+pub(crate) fn lend_bytes_max(lend: &Lend) -> u64 {
+    let stripes = HEAD_BYTES_MAX + lend.stripes.len() as u64 * NUMBER_BYTES_MAX;
+    1 + located_bytes_max(&lend.located) + stripes + NUMBER_BYTES_MAX
+}
+
+/// The most that the id of an object and the lenders of its stripes take.
+pub(crate) fn striped_bytes_max(stripes: usize) -> u64 {
+    1 + OBJECT_ID_BYTES + HEAD_BYTES_MAX + stripes as u64 * NUMBER_BYTES_MAX
 }
 
 pub(crate) fn peer_bytes_max(peer: &Peer) -> u64 {

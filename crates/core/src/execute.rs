@@ -436,6 +436,7 @@ impl Executor {
             held,
             reports,
             serves: self.serves(),
+            cache: self.cache_room(),
             lease: Lease {
                 allocation: self.allocation,
                 leaves_in_micros: self.departure.leaves_at().map(|at| at.since(self.now)),

@@ -420,6 +420,13 @@ const _: () = assert!(ORDER_DISCARDED_RUNS_MAX <= DISCARDED_RUNS_MAX);
 /// Parents of which one executor has heard nothing in a broadcast before it is
 /// at fault itself.
 pub const BROADCAST_LOSSES_MAX: u32 = 2;
+/// Stripes that an object is divided into.
+pub const STRIPES_MAX: usize = 64;
+/// Stripes that an object is divided into for each task that reads it, if their
+/// lenders have room.
+pub const READER_STRIPES_MAX: u64 = 4;
+/// Objects that are striped at a time.
+pub const STRIPED_OBJECTS_MAX: usize = 1024;
 /// Holders of an object that an executor is told of.
 pub const HINT_HOLDERS_MAX: usize = 4;
 /// Objects on their way to an executor before no more are sent ahead of tasks.

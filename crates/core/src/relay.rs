@@ -22,6 +22,7 @@ mod ledger;
 mod outgoing;
 mod results;
 
+use crate::data::declared::CacheRoom;
 use crate::dispatch::check::ensure;
 use crate::dispatch::{
     Assigned, CheckError, Held, InstanceOptions, Join, Keep, Lease, Order, Subtree, Update,
@@ -384,6 +385,7 @@ impl Relay {
             held,
             reports,
             serves: None,
+            cache: CacheRoom::default(),
             lease: Lease::default(),
         }));
     }

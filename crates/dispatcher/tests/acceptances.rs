@@ -59,6 +59,7 @@ impl World {
         let mut client = Peer::connect(&dispatcher, Role::Owner);
         let mut executor = Peer::connect(&dispatcher, Role::Executor);
         let join = Join {
+            cache: Default::default(),
             lease: falkon_core::dispatch::Lease::default(),
             serves: None,
             incarnation: 1,

@@ -108,6 +108,7 @@ impl Gate {
 async fn execute(mut peer: Peer, output_bytes: usize, gate: Gate) {
     let mut open = gate.open.subscribe();
     let join = Join {
+        cache: Default::default(),
         lease: Lease::default(),
         serves: None,
         incarnation: 1,

@@ -52,6 +52,8 @@ const ASKS_MAX: usize = 256;
 pub struct CacheSetup {
     /// The directories with their capacities in bytes, fastest first.
     pub directories: Vec<(PathBuf, u64)>,
+    /// The last of them is lent to other executors.
+    pub lends_last: bool,
     /// The eviction policy.
     pub eviction: Eviction,
     /// When outputs that are members of archives are written.
@@ -200,7 +202,8 @@ impl Objects {
             eviction: setup.eviction,
             seed,
         };
-        Ok((objects, StageOptions::new(options, seed), reused))
+        let options = StageOptions::new(options, seed);
+        Ok((objects, StageOptions { lends_last: setup.lends_last, ..options }, reused))
     }
 
     /// Listens for peers that reach the dispatcher at `dispatcher`, at the

@@ -253,10 +253,12 @@ pub struct Memory {
 }
 
 /// A node's cache.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct NodeCache {
     /// Bytes that it holds.
     pub bytes: u64,
+    /// Bytes that it lends to others beside them.
+    pub lend: u64,
     /// What goes first when room is needed.
     pub eviction: Eviction,
 }

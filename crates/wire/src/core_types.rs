@@ -5,7 +5,7 @@ use crate::codec::{
     DecodeError, Decoder, Wire, put_array, put_uint, wire_enum, wire_list, wire_number, wire_struct,
 };
 use falkon_core::data::declared::{
-    AssignedData, DataOrder, Declared, Lists, Located, Peer, Serving,
+    AssignedData, CacheRoom, DataOrder, Declared, Lend, Lists, Located, Peer, Serving,
 };
 use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
@@ -80,7 +80,22 @@ wire_struct!(Located { object, sources });
 wire_struct!(AssignedData { objects, inputs, outputs });
 wire_struct!(Serving { address, fingerprint });
 wire_struct!(Peer { executor, serves });
-wire_struct!(DataOrder { peers, fetch, demand, gone, drop, hold, release, parents, may_leave });
+wire_struct!(CacheRoom { object_bytes, lent_bytes });
+wire_struct!(Lend { located, stripes, of });
+wire_struct!(DataOrder {
+    peers,
+    fetch,
+    demand,
+    gone,
+    drop,
+    hold,
+    release,
+    parents,
+    lend,
+    take_back,
+    striped,
+    may_leave,
+});
 wire_struct!(Changes { anew, added, removed, named, state, unobtainable, silent });
 wire_struct!(CacheState { capacity, used, usage });
 wire_struct!(ObjectStatus { id, url, version, size, holders, coming, waiting });
@@ -183,7 +198,7 @@ wire_enum!(Note {
     3 => Gone { below, count },
     4 => Upstream { high, low },
 });
-wire_struct!(Join { incarnation, name, capacity, held, reports, serves, lease });
+wire_struct!(Join { incarnation, name, capacity, held, reports, serves, cache, lease });
 wire_enum!(Selection { 0 => All, 1 => Runs(runs) });
 wire_struct!(Delivery { instance, from, results, executors, counts, complete });
 wire_struct!(PagePlace { file, offset, bytes });
@@ -244,6 +259,7 @@ wire_list!(
     Held,
     (ExecutorId, String),
     Object,
+    Lend,
     Located,
     Peer,
     ObjectId,

@@ -2,7 +2,7 @@
 
 use super::log_to_stderr;
 use crate::access::AccessArgs;
-use crate::data::CacheArgs;
+use crate::data::{CacheArgs, directory};
 use crate::embedded::offered;
 use crate::exit::{Exit, runtime, say};
 use crate::machine::hostname;
@@ -82,6 +82,13 @@ pub(crate) struct ExecutorArgs {
     allocation: Option<u64>,
     #[command(flatten)]
     cache: CacheArgs,
+    /// Lend this directory to other executors, at most SIZE bytes (10GiB; in memory:
+    /// /dev/shm/lent=8GiB): stripes of objects lie there that are too large for a cache
+    ///
+    /// An object that is too large for this executor's own cache, and not for this directory,
+    /// is read from those who have its stripes, and lies here whole while tasks read it.
+    #[arg(long, value_name = "DIR=SIZE", value_parser = directory)]
+    lend: Option<(PathBuf, u64)>,
     #[command(flatten)]
     workers: WorkerArgs,
 }
@@ -144,7 +151,9 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
     let of_workers = scratch.for_workers("falkon-executor")?;
     let mut workers = args.workers.options();
     workers.scratch = Some(of_workers.as_ref().unwrap_or(&scratch).path().to_owned());
-    let cache = args.cache.setup(scratch.path())?;
+    let mut cache = args.cache.setup(scratch.path())?;
+    cache.lends_last = args.lend.is_some();
+    cache.directories.extend(args.lend);
     let overflow = make_overflow(scratch.path())?;
     let name = args.name.unwrap_or_else(|| format!("{}:{}", hostname(), std::process::id()));
     let options = falkon_executor::Options {

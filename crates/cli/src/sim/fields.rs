@@ -189,6 +189,7 @@ struct NodeFields {
     until: Option<Amount<Time>>,
     idle_exit: Option<Amount<Time>>,
     cache: Option<Amount<Size>>,
+    lend: Option<Amount<Size>>,
     eviction: Option<String>,
     disk_read: Option<Amount<Rate>>,
     disk_write: Option<Amount<Rate>>,
@@ -336,8 +337,9 @@ impl Description {
         }
         let variants = each(variants, &grid.cache, |variant, cache| {
             for group in &mut variant.scenario.nodes {
-                let eviction = group.cache.map(|cache| cache.eviction).unwrap_or_default();
-                group.cache = Some(NodeCache { bytes: cache.value as u64, eviction });
+                let bytes = cache.value as u64;
+                let before = group.cache.unwrap_or_default();
+                group.cache = Some(NodeCache { bytes, ..before });
             }
             variant.label.push(("cache GB", cache.value / 1e9));
         });
@@ -479,12 +481,16 @@ impl NodeFields {
         if self.eviction.is_some() && cache.is_none() && !cache_in_grid {
             return Err(FieldError::Fields("`eviction` needs a `cache`"));
         }
+        if self.lend.is_some() && cache.is_none() && !cache_in_grid {
+            return Err(FieldError::Fields("`lend` needs a `cache`"));
+        }
+        let lend = self.lend.map_or(0, |lend| lend.value as u64);
         let cache = match (cache, cache_in_grid) {
             (Some(cache), _) => Some(cache.value as u64),
             (None, true) => Some(0),
             (None, false) => None,
         };
-        let cache = cache.map(|bytes| NodeCache { bytes, eviction });
+        let cache = cache.map(|bytes| NodeCache { bytes, lend, eviction });
         let disk = self.disk()?;
         let (from, until, idle_exit) = (span(from), until.map(nanos), idle_exit.map(nanos));
         Ok(NodeGroup { count, slots, speed, from, until, idle_exit, cache, disk })

@@ -9,6 +9,7 @@ mod members;
 mod names;
 mod services;
 mod shuffle;
+mod stripes;
 mod unpacked;
 mod ways;
 mod web;

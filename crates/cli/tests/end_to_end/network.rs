@@ -185,6 +185,7 @@ async fn unreachable_executor(access: &AccessFile, object: &Object) -> Session {
         held: Vec::new(),
         reports: Vec::new(),
         serves: Some(serves),
+        cache: Default::default(),
         lease: Lease::default(),
     };
     let changes = Changes {

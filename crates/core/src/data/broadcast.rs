@@ -23,6 +23,12 @@ pub fn tree_of(offset: u64) -> usize {
     ((offset / BROADCAST_CHUNK_BYTES) % TREES as u64) as usize
 }
 
+/// The first byte of a tree's chunks from `offset` on.
+#[must_use]
+pub fn next_in_tree(offset: u64, tree: usize) -> u64 {
+    if tree_of(offset) == tree { offset } else { offset + within_chunk(offset, u64::MAX) }
+}
+
 /// How many of `bytes` from `offset` on belong to the chunk there.
 #[must_use]
 pub fn within_chunk(offset: u64, bytes: u64) -> u64 {

@@ -8,6 +8,7 @@
 
 mod check;
 mod event;
+mod lent;
 mod policy;
 
 pub use event::{CacheOptions, Entry, Evicted, Recorded, RefusedError, TierId};
@@ -103,6 +104,9 @@ pub struct Cache {
     next: u64,
     /// How many objects are nowhere else.
     only_here: usize,
+    /// The last directory is lent: it takes shares of striped objects, and what no
+    /// other directory is large enough for.
+    is_last_lent: bool,
 }
 
 impl Cache {
@@ -116,7 +120,8 @@ impl Cache {
             bytes: [0; 4],
             order: policy::order(options.eviction, options.seed.wrapping_add(at)),
         });
-        Cache { tiers: tiers.collect(), slots: BTreeMap::new(), next: 0, only_here: 0 }
+        let tiers = tiers.collect();
+        Cache { tiers, slots: BTreeMap::new(), next: 0, only_here: 0, is_last_lent: false }
     }
 
     /// The cache that was there before a restart, from what was written down
@@ -167,7 +172,9 @@ impl Cache {
         sorted.sort_unstable_by(|one, other| other.cmp(one));
         let mut free: Vec<u64> = self.tiers.iter().map(|tier| tier.capacity).collect();
         for size in &sorted {
-            let Some(tier) = free.iter_mut().find(|free| **free >= *size) else {
+            let mut takers = free.iter_mut().zip(0u8..);
+            let taker = takers.find(|(free, at)| **free >= *size && self.takes(TierId(*at), *size));
+            let Some((tier, _)) = taker else {
                 return Err(RefusedError::TooLarge {
                     needed: sizes.iter().fold(0, |sum, size| sum.saturating_add(*size)),
                     objects: sizes.len(),
@@ -476,9 +483,9 @@ impl Cache {
         self.tiers.len() > 1
     }
 
-    /// The capacity of the largest directory.
+    /// The capacity of the largest directory that is not lent.
     pub(crate) fn largest_tier(&self) -> u64 {
-        self.tiers.iter().map(|tier| tier.capacity).max().unwrap_or(0)
+        self.own_tiers().iter().map(|tier| tier.capacity).max().unwrap_or(0)
     }
 
     /// Bytes of what is here or arrives.
@@ -489,11 +496,14 @@ impl Cache {
 
     /// Finds a directory for `size` bytes, and evicts what must go for them.
     fn place(&mut self, size: u64, evicted: &mut Vec<(ObjectId, Slot)>) -> Option<TierId> {
-        if let Some(at) = self.tiers.iter().position(|tier| tier.room() >= size) {
-            return u8::try_from(at).ok().map(TierId);
+        let takers = (0u8..).take(self.tiers.len()).filter(|at| self.takes(TierId(*at), size));
+        let takers: Vec<u8> = takers.collect();
+        let has_room = |at: &&u8| self.tiers[usize::from(**at)].room() >= size;
+        if let Some(at) = takers.iter().find(has_room) {
+            return Some(TierId(*at));
         }
         let mut best: Option<((u64, u64), TierId, Vec<ObjectId>)> = None;
-        for at in (0u8..).take(self.tiers.len()) {
+        for at in takers {
             let Some(victims) = self.victims(TierId(at), size) else { continue };
             let order = &self.tiers[usize::from(at)].order;
             let facts = victims.iter().filter_map(|victim| self.slots.get(victim));

@@ -192,6 +192,26 @@ pub struct Serving {
     pub fingerprint: Vec<u8>,
 }
 
+/// How much an executor's cache takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CacheRoom {
+    /// The bytes of its largest directory, but for the one that is lent.
+    pub object_bytes: u64,
+    /// The bytes of the directory that it lends; 0 if it lends none.
+    pub lent_bytes: u64,
+}
+
+/// Stripes of an object that an executor is to have, for others to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lend {
+    /// The object, with where it may be.
+    pub located: Located,
+    /// Which stripes.
+    pub stripes: Vec<u32>,
+    /// Of how many.
+    pub of: u32,
+}
+
 /// An executor that serves what it caches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
@@ -222,6 +242,13 @@ pub struct DataOrder {
     /// Objects that are broadcast, and the executors that are to send the chunks of
     /// each tree; none if the executor is to fetch the object like any other.
     pub parents: Vec<(ObjectId, Vec<ExecutorId>)>,
+    /// Stripes of objects that are to be here, for others to read.
+    pub lend: Vec<Lend>,
+    /// Shares of objects that need not be here any more.
+    pub take_back: Vec<ObjectId>,
+    /// Objects that are striped, and the executors that have their stripes, one after
+    /// another; none if the executor is to fetch the object like any other.
+    pub striped: Vec<(ObjectId, Vec<ExecutorId>)>,
     /// For an executor that leaves: nothing that it alone holds is needed.
     pub may_leave: bool,
 }

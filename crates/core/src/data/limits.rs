@@ -29,6 +29,9 @@ pub const BROADCAST_CHUNK_BYTES: u64 = 1 << 20;
 /// Chunks that are asked for at a time in each tree of a broadcast: the next, once
 /// half of one has come.
 pub const BROADCAST_CHUNKS_MAX: usize = 2;
+/// One unit of an object that is striped: the units lie with its lenders in turn. It
+/// is as long as several chunks, because a lender reads each from the store by itself.
+pub const STRIPE_BYTES: u64 = 4 << 20;
 /// Broadcasts of which an executor remembers who its parents are.
 pub const BROADCASTS_MAX: usize = 1024;
 /// How long a request for a chunk that is on its way waits for it.
@@ -109,6 +112,7 @@ const _: () = {
     assert!(BROADCAST_CHUNK_BYTES * 2 <= BROADCAST_OBJECT_BYTES_MIN);
     // Other ranges are longer than chunks: those who ask for them do not wait.
     assert!(BROADCAST_CHUNK_BYTES < RANGE_BYTES);
+    assert!(STRIPE_BYTES * 2 <= BROADCAST_OBJECT_BYTES_MIN);
     assert!(CHUNK_WAIT_MICROS * 2 <= PARENT_SILENCE_MICROS);
     assert!(PROGRESS_MICROS * 2 <= PARENT_SILENCE_MICROS);
     assert!(PARENT_SILENCE_MICROS < PARENT_SILENCE_MICROS_MAX);

@@ -22,6 +22,7 @@ mod event;
 mod fetch;
 mod fetched;
 mod keep;
+mod lend;
 mod parts;
 mod report;
 mod resolve;
@@ -43,6 +44,7 @@ use crate::task::{ExecutorId, Time};
 use chunks::Broadcasts;
 use fetch::{Making, Transfer};
 use keep::Keeping;
+use lend::Lending;
 use parts::Waits;
 use resolve::Resolving;
 use source::{Candidates, SourceKey};
@@ -192,6 +194,8 @@ pub struct Stage {
     broadcasts: Broadcasts,
     /// Who waits for chunks of what is on its way here.
     waits: Waits,
+    /// What is here for others.
+    lending: Lending,
     /// What is served, and whether it is pinned for that.
     serves: BTreeMap<ServeId, (ObjectId, bool)>,
     /// To be deleted when nobody uses it.
@@ -224,7 +228,10 @@ impl Stage {
     /// have no room any more are to be deleted by its first actions.
     #[must_use]
     pub fn restore(options: &StageOptions, recorded: &[Recorded]) -> Stage {
-        let (cache, dropped) = Cache::restore(&options.cache, recorded);
+        let (mut cache, dropped) = Cache::restore(&options.cache, recorded);
+        if options.lends_last {
+            cache.lend_last();
+        }
         let untold = cache.entries().map(|(object, _)| object).collect();
         let unpacked = cache.entries().map(|(object, entry)| (object, entry.unpacked));
         let trees = Trees::restore(unpacked.filter(|(_, bytes)| *bytes > 0));
@@ -258,6 +265,7 @@ impl Stage {
             adopted: BTreeSet::new(),
             broadcasts: Broadcasts::default(),
             waits: Waits::default(),
+            lending: Lending::default(),
             serves: BTreeMap::new(),
             doomed: BTreeSet::new(),
             fleeting: BTreeSet::new(),
@@ -317,7 +325,16 @@ impl Stage {
             Event::Unpacked { unpack, result } => self.unpacked(unpack, result),
             Event::Resolved { object, now } => self.resolved(object, now),
             Event::Written { fetch, bytes } => self.written(fetch, bytes),
-            Event::Parents { object, parents } => self.parents(object, &parents),
+            Event::Parents { object, parents } => self.parents(object, parents),
+            Event::Striped { object, lenders } => self.striped(object, lenders),
+            Event::Lend { object, sources, stripes, of } => {
+                self.lend(&object, &sources, (stripes, of));
+            }
+            Event::TakeBack(objects) => {
+                for object in objects {
+                    self.take_back(object);
+                }
+            }
             Event::Ask { serve, object, range } => self.ask(serve, object, range),
             Event::Served(serve) => self.served(serve),
             Event::Lost(object) => self.lost(object),

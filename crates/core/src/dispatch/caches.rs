@@ -37,6 +37,7 @@ impl Dispatcher {
 
     /// An executor leaves, and is told when it may go.
     pub(super) fn prepare_leaving(&mut self, id: ExecutorId) {
+        self.placement.lends_no_more(id);
         let notices = self.placement.prepare_leaving(id, &self.instances, &self.fleet);
         self.notify(notices);
     }

@@ -7,10 +7,10 @@ use super::diffusion::{Costs, Load};
 use super::fleet::{Fleet, InFlight, Serving};
 use super::instance::{Instance, QueueKey, ReadyRun};
 use super::needs::Need;
-use super::placement::{Past, Rooms, Selected};
+use super::placement::{Past, Rooms, Selected, StripeNotice};
 use super::share::counted_micros;
 use super::{Assigned, Dispatcher, Prepare};
-use crate::data::declared::{AssignedData, Declared, Lists, Located, Peer};
+use crate::data::declared::{AssignedData, Declared, Lend, Lists, Located, Peer};
 use crate::data::object::{Object, Sources};
 use crate::limits::{DATA_TASK_BYTES, ORDER_BYTES_MAX, PEER_SECOND_BYTES};
 use crate::task::{ExecutorId, InstanceId, Rows, TaskId, Time};
@@ -234,6 +234,8 @@ impl Dispatcher {
     /// An object with where an executor may get it from, counted as on its way
     /// there.
     fn locate(&mut self, to: ExecutorId, object: &Object) -> Located {
+        let room = self.fleet[to].room;
+        self.placement.stripe(to, object, room);
         let fleet = &self.fleet;
         let located = self.placement.locate(to, object, |id| fleet[id].serves_others());
         self.name_peers(to, located)
@@ -256,6 +258,28 @@ impl Dispatcher {
                 self.name_peer(to, *parent);
             }
             self.fleet.data_order(to).parents.push((object, parents));
+        }
+    }
+
+    /// Tells executors which stripes of objects they are to have, and those that read
+    /// the objects who has them.
+    pub(super) fn tell_of_stripes(&mut self) {
+        for (to, notice) in self.placement.next_stripe_notices() {
+            if let StripeNotice::Striped(_, lenders) = &notice {
+                for lender in lenders {
+                    self.name_peer(to, *lender);
+                }
+            }
+            let order = self.fleet.data_order(to);
+            match notice {
+                StripeNotice::Lend(object, stripes, of) => {
+                    let sources = Sources { store: object.is_stored(), ..Sources::default() };
+                    let located = Located { object, sources };
+                    order.lend.push(Lend { located, stripes, of });
+                }
+                StripeNotice::TakeBack(share) => order.take_back.push(share),
+                StripeNotice::Striped(object, lenders) => order.striped.push((object, lenders)),
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use super::diffusion::{PolicyError, PolicyOptions};
 use super::journal_room::Disk;
 use super::pages::{Page, PagePlace};
 use super::{Expiry, JoinError, Record, Selection, Subtree};
-use crate::data::declared::{AssignedData, DataOrder, Serving};
+use crate::data::declared::{AssignedData, CacheRoom, DataOrder, Serving};
 use crate::data::stage::Changes;
 use crate::limits::{INSTANCES_MAX, NAME_BYTES_MAX};
 use crate::result::{Counts, Finished, Report, Tries};
@@ -211,6 +211,8 @@ pub struct Join {
     pub reports: Vec<Report>,
     /// Where it serves what it caches, if it does.
     pub serves: Option<Serving>,
+    /// What its cache takes.
+    pub cache: CacheRoom,
     /// By whose leave it is there.
     pub lease: Lease,
 }

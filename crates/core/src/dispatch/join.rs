@@ -43,6 +43,9 @@ impl Dispatcher {
         self.placement.executor_joined(id, before, has_cache);
         let before = before.map(|id| self.remove_executor(id, "the executor connected anew"));
         self.fleet.admit(id, connection, &join, before, (&self.needs, self.now));
+        if self.fleet[id].serves_others() {
+            self.placement.lends(id, join.cache.lent_bytes);
+        }
         let mut unknown = Vec::new();
         for report in join.reports {
             if self.report(id, &report) {

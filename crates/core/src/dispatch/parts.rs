@@ -4,7 +4,8 @@ use super::{Assigned, Order, Prepare};
 use crate::data::declared::DataOrder;
 use crate::encoded::{
     ASSIGNED_BYTES_MAX, Encoded, HELD_BYTES_MAX, ID_BYTES_MAX, OBJECT_COUNT_BYTES_MAX,
-    PARENTS_BYTES_MAX, data_bytes_max, located_bytes_max, peer_bytes_max, rows_bytes_max,
+    PARENTS_BYTES_MAX, data_bytes_max, lend_bytes_max, located_bytes_max, peer_bytes_max,
+    rows_bytes_max, striped_bytes_max,
 };
 use crate::limits::{ENVELOPE_BYTES_MAX, ORDER_BYTES_MAX, RUN_BYTES_MAX};
 
@@ -108,6 +109,15 @@ impl Parts {
         for parents in data.parents {
             self.next_data(PARENTS_BYTES_MAX).parents.push(parents);
         }
+        for lend in data.lend {
+            self.next_data(lend_bytes_max(&lend)).lend.push(lend);
+        }
+        for object in data.take_back {
+            self.next_data(ID_BYTES_MAX).take_back.push(object);
+        }
+        for striped in data.striped {
+            self.next_data(striped_bytes_max(striped.1.len())).striped.push(striped);
+        }
         for located in data.fetch {
             self.next_data(located_bytes_max(&located)).fetch.push(located);
         }
@@ -120,10 +130,14 @@ impl Parts {
 impl DataOrder {
     fn bytes(&self) -> u64 {
         let ids = self.gone.len() + self.drop.len() + self.hold.len() + self.release.len();
+        let ids = ids + self.take_back.len();
+        let striped = self.striped.iter().map(|(_, lenders)| striped_bytes_max(lenders.len()));
         self.peers.iter().map(peer_bytes_max).sum::<u64>()
             + self.fetch.iter().map(located_bytes_max).sum::<u64>()
             + self.demand.len() as u64 * OBJECT_COUNT_BYTES_MAX
             + self.parents.len() as u64 * PARENTS_BYTES_MAX
+            + self.lend.iter().map(lend_bytes_max).sum::<u64>()
+            + striped.sum::<u64>()
             + ids as u64 * ID_BYTES_MAX
     }
 }
@@ -144,7 +158,7 @@ impl Assigned {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::declared::{Located, Peer, Serving};
+    use crate::data::declared::{Lend, Located, Peer, Serving};
     use crate::data::object::{Object, ObjectId, Sources};
     use crate::dispatch::{BatchId, Held};
     use crate::result::Tries;
@@ -209,6 +223,11 @@ mod tests {
                 hold: ids(drop / 2),
                 release: ids(release),
                 parents: ids(release).into_iter().map(|id| (id, vec![ExecutorId(1); 2])).collect(),
+                lend: (0..fetch)
+                    .map(|number| Lend { located: located(number), stripes: vec![1; 9], of: 9 })
+                    .collect(),
+                take_back: ids(drop),
+                striped: ids(release).into_iter().map(|id| (id, vec![ExecutorId(1); 9])).collect(),
                 may_leave: true,
             })),
             leave: true,
@@ -236,6 +255,9 @@ mod tests {
             into.hold.extend(data.hold);
             into.release.extend(data.release);
             into.parents.extend(data.parents);
+            into.lend.extend(data.lend);
+            into.take_back.extend(data.take_back);
+            into.striped.extend(data.striped);
             into.may_leave |= data.may_leave;
         }
         whole

@@ -413,6 +413,7 @@ impl Dispatcher {
         self.notify(notices);
         self.placement.note_demands();
         self.tell_parents();
+        self.tell_of_stripes();
         self.tell_discards();
         while let Some(outgoing) = self.fleet.next_order() {
             let Outgoing { executor, incarnation, connection, mut order } = outgoing;

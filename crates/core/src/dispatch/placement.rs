@@ -18,6 +18,7 @@ mod fetchers;
 mod inspect;
 mod queues;
 mod readership;
+mod stripes;
 mod tasks;
 
 use super::check::{CheckError, ensure};
@@ -38,8 +39,10 @@ use fetchers::Fetchers;
 use queues::DataQueues;
 use readership::Readership;
 use std::collections::BTreeSet;
+use stripes::Stripes;
 
 pub(super) use queues::{DataTasks, Past, QueueId};
+pub(super) use stripes::StripeNotice;
 pub(super) use tasks::{Rooms, Selected};
 
 /// A message to an executor about what it holds or fetches.
@@ -85,6 +88,8 @@ pub(super) struct Placement {
     broadcasts: Broadcasts,
     /// Executors that were told where archives are to read members of.
     member_readers: BTreeSet<ExecutorId>,
+    /// Objects over the room that executors lend.
+    stripes: Stripes,
     /// Objects that need not be kept any more, of which nobody was told yet.
     released: Vec<ObjectId>,
     /// Objects that the executor whose update is taken in could get from nobody.
@@ -118,6 +123,7 @@ impl Placement {
         self.copies.forget(id);
         self.demands.forget(id);
         self.broadcasts.left(id);
+        self.stripes.left(id);
         // One that came back under another number has kept its place.
         let Some(place) = self.index.place(id) else { return Notices::new() };
         self.member_readers.remove(&id);
@@ -190,6 +196,7 @@ impl Placement {
         for object in removed {
             notices.extend(self.copies.not_copied(id, *object));
             self.broadcasts.went(id, *object);
+            self.stripes.went(id, *object);
         }
         // What never came is not one copy less.
         let is_held = |object: &ObjectId| {
@@ -249,7 +256,9 @@ impl Placement {
         if peers.is_empty() && object.is_stored() && !self.index.holds(place, number) {
             coming = self.index.reader(number, place);
         }
-        self.broadcast(to, object, (number, place), serves);
+        if !self.stripes.has(object.id) {
+            self.broadcast(to, object, (number, place), serves);
+        }
         self.index.unwant(number);
         let sources = Sources { peers, store: object.is_stored(), coming };
         Located { object: object.clone(), sources }

@@ -13,7 +13,7 @@ use super::end::End;
 use super::{Action, Executor, Queued, Start};
 use crate::collect::Member;
 use crate::data::cache::Recorded;
-use crate::data::declared::{AssignedData, DataOrder, Located, Serving};
+use crate::data::declared::{AssignedData, CacheRoom, DataOrder, Lend, Located, Serving};
 use crate::data::limits::CHANGES_OBJECTS_MAX;
 use crate::data::object::{Object, ObjectId};
 use crate::data::stage::{
@@ -154,6 +154,11 @@ impl Executor {
         self.data.as_ref().and_then(|data| data.serves.clone())
     }
 
+    /// What the cache takes, for the dispatcher.
+    pub(super) fn cache_room(&self) -> CacheRoom {
+        self.data.as_ref().map_or_else(CacheRoom::default, |data| data.stage.cache().room())
+    }
+
     pub(super) fn handle_stage(&mut self, event: stage::Event) {
         let now = self.now;
         if let Some(data) = &mut self.data {
@@ -253,6 +258,16 @@ impl Executor {
         }
         if !order.gone.is_empty() {
             data.stage.handle(now, stage::Event::Gone(order.gone));
+        }
+        for Lend { located, stripes, of } in order.lend {
+            let (object, sources) = (Arc::new(located.object), located.sources);
+            data.stage.handle(now, stage::Event::Lend { object, sources, stripes, of });
+        }
+        if !order.take_back.is_empty() {
+            data.stage.handle(now, stage::Event::TakeBack(order.take_back));
+        }
+        for (object, lenders) in order.striped {
+            data.stage.handle(now, stage::Event::Striped { object, lenders });
         }
         for (object, parents) in order.parents {
             data.stage.handle(now, stage::Event::Parents { object, parents });

@@ -15,6 +15,7 @@ mod rng;
 mod silence;
 mod sources;
 mod stage;
+mod striped;
 mod trees;
 mod unpacked;
 mod world;

@@ -25,6 +25,14 @@ pub(crate) fn node(capacity: u64) -> Node {
     Node { now: Time(0), stage: Stage::new(&StageOptions::new(cache, 1)) }
 }
 
+/// A node that lends a second directory.
+pub(crate) fn lending_node(capacity: u64, lent: u64) -> Node {
+    let tiers_bytes = vec![capacity, lent];
+    let cache = CacheOptions { tiers_bytes, eviction: Eviction::Lru, seed: 1 };
+    let options = StageOptions { lends_last: true, ..StageOptions::new(cache, 1) };
+    Node { now: Time(0), stage: Stage::new(&options) }
+}
+
 pub(crate) fn input(object: &Arc<Object>, peers: &[u64], store: bool) -> Input {
     let peers = peers.iter().map(|peer| ExecutorId(*peer)).collect();
     let sources = Sources { peers, store, coming: None };
@@ -42,7 +50,7 @@ pub(crate) struct Asked {
     pub(crate) object: u128,
     pub(crate) source: Source,
     pub(crate) offset: u64,
-    length: Option<u64>,
+    pub(crate) length: Option<u64>,
 }
 
 pub(crate) fn asked(actions: &[Action]) -> Vec<Asked> {

@@ -3,6 +3,7 @@
 
 mod broadcasts;
 mod disk;
+mod stripes;
 
 use crate::queue::Queue;
 use crate::rng::Rng;
@@ -110,6 +111,8 @@ pub(crate) struct World {
     /// The chunk that each request is for.
     asked: BTreeMap<ServeId, (u64, u64)>,
     told: BTreeSet<ObjectId>,
+    /// Shares that are to be here.
+    lent: BTreeSet<ObjectId>,
     pub(crate) steps: u64,
     log: VecDeque<String>,
 }
@@ -132,6 +135,7 @@ impl World {
             fetches_max: 1 + rng.below(6) as usize,
             source_fetches_max: 1 + rng.below(3) as usize,
             serves_max: rng.below(3) as usize,
+            lends_last: tiers.len() > 2,
             seed,
         };
         World {
@@ -161,6 +165,7 @@ impl World {
             outputs_open: 0,
             asked: BTreeMap::new(),
             told: BTreeSet::new(),
+            lent: BTreeSet::new(),
             steps: 0,
             log: VecDeque::new(),
         }
@@ -169,8 +174,14 @@ impl World {
     /// A world with objects and tasks that read them.
     pub(crate) fn random(seed: u64, faults: Faults) -> World {
         let mut rng = Rng::new(seed ^ 0x5eed);
-        let tiers =
-            rng.pick(&[vec![100 * MIB], vec![60 * MIB, 120 * MIB], vec![400 * MIB]]).clone();
+        let tiers = rng
+            .pick(&[
+                vec![100 * MIB],
+                vec![60 * MIB, 120 * MIB],
+                vec![400 * MIB],
+                vec![20 * MIB, 40 * MIB, 100 * MIB],
+            ])
+            .clone();
         let all: Vec<Eviction> = Eviction::all().collect();
         let eviction = *rng.pick(&all);
         let mut world = World::new(seed, &tiers, eviction, faults);
@@ -369,11 +380,14 @@ impl World {
             }
             6 => {
                 self.told.clear();
+                self.lent.clear();
                 self.send(Event::Connected);
             }
             _ => {
                 let object = if self.rng.percent(70) { here } else { any };
-                self.broadcast_chance(object);
+                if !self.stripes_chance(any) {
+                    self.broadcast_chance(object);
+                }
             }
         }
     }
@@ -436,21 +450,6 @@ impl World {
             self.hear_changes();
         }
         self.start();
-    }
-
-    fn hear_changes(&mut self) {
-        while let Some(changes) = self.stage.changes() {
-            if changes.anew {
-                self.told.clear();
-            }
-            for (object, size) in changes.added {
-                assert!(self.told.insert(object), "seed {}: told twice", self.seed);
-                assert_eq!(self.files[&object].1, size);
-            }
-            for object in changes.removed {
-                assert!(self.told.remove(&object), "seed {}: not told", self.seed);
-            }
-        }
     }
 
     /// The executor: starts what is ready, and needs what is not.
@@ -523,7 +522,10 @@ impl World {
                 assert_eq!(fetch.0, self.fetches.len() as u64);
                 self.fetches.push((object.id, source, offset, length));
                 let others = self.partials.iter().filter(|(id, _)| **id != partial);
-                let twice = others.into_iter().any(|(_, other)| other.object == object.id.0);
+                let mut others = others.into_iter();
+                // A task's object comes from shares, and a share of it may lie here as well.
+                let is_share = stripes::is_share(object.id);
+                let twice = !is_share && others.any(|(_, other)| other.object == object.id.0);
                 assert!(!twice, "seed {}: {object:?} is fetched twice", self.seed);
                 let file = self.partials.entry(partial).or_default();
                 (file.tier, file.object) = (tier.0, object.id.0);
@@ -668,6 +670,8 @@ impl World {
 
     /// At the end nothing is left behind.
     fn judge(&mut self) {
+        let lent: Vec<ObjectId> = self.lent.iter().copied().collect();
+        self.send(Event::TakeBack(lent));
         assert!(self.partials.is_empty(), "seed {}: {:?}", self.seed, self.partials);
         assert_eq!(self.stage.load(), (0, 0));
         self.hear_changes();

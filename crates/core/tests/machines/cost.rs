@@ -143,6 +143,7 @@ fn distinct_tasks_on_many_executors_cost_no_more_messages_than_tasks() {
     for connection in (0..EXECUTORS).map(ConnectionId) {
         let join = Join {
             serves: None,
+            cache: Default::default(),
             lease: Lease::default(),
             incarnation: connection.0 + 1,
             name: String::new(),
@@ -252,6 +253,7 @@ fn a_template_goes_to_an_executor_once_while_submissions_have_it() {
     happen(Some(Event::Join {
         connection,
         join: Join {
+            cache: Default::default(),
             lease: Lease::default(),
             serves: None,
             incarnation,

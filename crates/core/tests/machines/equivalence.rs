@@ -146,6 +146,7 @@ fn outcomes(jobs: &[Job], manner: Manner) -> (BTreeMap<u64, Outcome>, Counts) {
     for connection in [1, 2].map(ConnectionId) {
         let join = Join {
             serves: None,
+            cache: Default::default(),
             lease: Lease::default(),
             incarnation: connection.0,
             name: String::new(),

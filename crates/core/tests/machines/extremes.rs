@@ -170,6 +170,7 @@ fn join(executor: u64) -> Event {
         held: Vec::new(),
         reports: Vec::new(),
         serves,
+        cache: Default::default(),
         lease: Lease::default(),
     };
     Event::Join { connection: ConnectionId(executor), join }

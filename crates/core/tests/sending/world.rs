@@ -100,6 +100,7 @@ impl World {
             held: Vec::new(),
             reports: Vec::new(),
             serves,
+            cache: Default::default(),
             lease,
         };
         self.handle(Event::Join { connection: ConnectionId(connection), join });

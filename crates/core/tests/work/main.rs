@@ -113,6 +113,7 @@ fn dispatch(tasks: u64, kind: Kind, rows: Rows) {
     for connection in (0..EXECUTORS).map(ConnectionId) {
         let join = Join {
             serves: None,
+            cache: Default::default(),
             lease: Lease::default(),
             incarnation: connection.0 + 1,
             name: String::new(),

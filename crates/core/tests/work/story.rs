@@ -120,6 +120,7 @@ impl World {
         self.updates.insert(connection, 0);
         let join = Join {
             serves: None,
+            cache: Default::default(),
             lease: Lease::default(),
             incarnation: self.incarnations,
             name: String::new(),

@@ -40,6 +40,7 @@ pub(crate) fn rate(load: &Load) -> Result<f64, BenchError> {
         connection: EXECUTOR,
         join: Join {
             serves: None,
+            cache: Default::default(),
             lease: Lease::default(),
             incarnation: 1,
             name: "core".to_owned(),

@@ -5,6 +5,7 @@
 //! goes at the disk's pace.
 
 use super::World;
+use super::objects::object_number;
 use super::transfer::{Ends, Transfer};
 use crate::flow::{Crossing, Flows, PartyId, ResourceId};
 use crate::scenario::{Disk, Memory};
@@ -150,7 +151,7 @@ impl World<'_> {
             Ends::Read { .. } => crosses.extend(self.transfers.store_link()),
             Ends::Fetch { object, .. } => {
                 if let Some(from) = transfer.from {
-                    transfer.reads = self.source(from.node, object);
+                    transfer.reads = self.source(from.node, object_number(object));
                     let devices = &self.transfers.devices[from.node as usize];
                     let (up, thread) = (devices.up.into(), devices.threads.0);
                     crosses.extend(self.read(from.node, transfer.reads).map(|at| at.of(thread)));
@@ -219,9 +220,12 @@ impl World<'_> {
         if transfer.writes == Some(Medium::Disk) {
             disks.written += bytes;
         }
-        if let (Some(Medium::Disk), Ends::Own { object, .. } | Ends::Fetch { object, .. }) =
-            (transfer.reads, transfer.ends)
-        {
+        let read = match transfer.ends {
+            Ends::Own { object, .. } => Some(object),
+            Ends::Fetch { object, .. } => Some(object_number(object)),
+            _ => None,
+        };
+        if let (Some(Medium::Disk), Some(object)) = (transfer.reads, read) {
             let at = transfer.from.map_or(node, |from| from.node);
             if let Some(pages) = &mut self.nodes[at as usize].pages {
                 pages.put(object);

@@ -51,8 +51,10 @@ pub(super) fn object_number(id: ObjectId) -> u64 {
 
 /// How the stage of a node is set up.
 pub(super) fn stage_options(cache: &NodeCache, seed: u64) -> StageOptions {
-    let options = CacheOptions { tiers_bytes: vec![cache.bytes], eviction: cache.eviction, seed };
-    StageOptions::new(options, seed)
+    let lent = (cache.lend > 0).then_some(cache.lend);
+    let tiers_bytes = [cache.bytes].into_iter().chain(lent).collect();
+    let options = CacheOptions { tiers_bytes, eviction: cache.eviction, seed };
+    StageOptions { lends_last: lent.is_some(), ..StageOptions::new(options, seed) }
 }
 
 /// Where a node listens, in words that [`heard_at`] reads.
@@ -114,9 +116,8 @@ impl World<'_> {
             Action::Fetch { fetch, partial, object, source, offset, length, .. } => {
                 let object_bytes = self.object_bytes();
                 let bytes = length.unwrap_or_else(|| object_bytes.saturating_sub(offset));
-                let object = object_number(object.id);
                 let range = (offset, length);
-                let ends = Ends::Fetch { fetch, partial, object, range };
+                let ends = Ends::Fetch { fetch, partial, object: object.id, range };
                 self.fetch(number, source, bytes, ends);
             }
             Action::Seal { partial, object, size, .. } => {
@@ -282,7 +283,7 @@ impl World<'_> {
             self.refuse(id, Failure::Unreachable);
             return Ok(());
         }
-        let (serve, object) = (ServeId(id.0), object_id(object));
+        let serve = ServeId(id.0);
         let ask = StageEvent::Ask { serve, object, range };
         peer.machine.handle(peer.clock.at(now), CoreEvent::Stage(ask));
         self.pump(from.node)

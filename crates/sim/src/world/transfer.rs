@@ -13,6 +13,7 @@ use super::World;
 use super::connections::{Way, Who};
 use super::disk::{Devices, Medium};
 use super::error::Broken;
+use super::objects::object_number;
 use crate::event_queue::Event;
 use crate::flow::{Crossing, FlowId, Flows, ResourceId};
 use crate::scenario::Scenario;
@@ -20,6 +21,7 @@ use crate::time::Nanos;
 use falkon_core::data::limits::{
     BROADCAST_CHUNK_BYTES, BROADCAST_OBJECT_BYTES_MIN, PROGRESS_MICROS,
 };
+use falkon_core::data::object::ObjectId;
 use falkon_core::data::stage::{ByteRange, Event as StageEvent, FetchId, PartialId};
 use falkon_core::execute::TaskKey;
 use std::collections::BTreeMap;
@@ -56,7 +58,7 @@ pub(super) enum Ends {
     /// A long message has left its sender.
     Message { dispatcher: u32, connection: u64, who: Who, way: Way },
     /// A cache has got an object, or a part of it.
-    Fetch { fetch: FetchId, partial: PartialId, object: u64, range: ByteRange },
+    Fetch { fetch: FetchId, partial: PartialId, object: ObjectId, range: ByteRange },
 }
 
 /// A node that sends.
@@ -387,7 +389,7 @@ impl World<'_> {
             self.has_moved(&transfer);
             let (object, is_whole) = match ends {
                 Ends::Read { object, .. } => (object, true),
-                Ends::Fetch { object, range, .. } => (object, range.0 == 0),
+                Ends::Fetch { object, range, .. } => (object_number(object), range.0 == 0),
                 Ends::Own { key, .. } => {
                     self.has_read(node, key);
                     continue;

@@ -13,7 +13,7 @@ const LINK_BYTES_PER_S: f64 = 125e6;
 
 /// A task for each node, which reads the one object there is.
 fn readers(count: u64, object_bytes: u64) -> Scenario {
-    let cache = Some(NodeCache { bytes: 4 * object_bytes, eviction: Eviction::Lru });
+    let cache = Some(NodeCache { bytes: 4 * object_bytes, lend: 0, eviction: Eviction::Lru });
     let mut scenario = Scenario { nodes: vec![nodes(count, 1, cache)], ..machine() };
     scenario.network.node_bytes_per_s = LINK_BYTES_PER_S;
     scenario.network.dispatcher_bytes_per_s = 1.25e9;

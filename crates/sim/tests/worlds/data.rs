@@ -37,7 +37,7 @@ fn mi(policy: PolicyOptions, held: u64) -> Scenario {
         PolicyName::QueueAware => Eviction::QueueAware,
         _ => Eviction::Lru,
     };
-    let cache = Some(NodeCache { bytes: held * OBJECT_BYTES, eviction });
+    let cache = Some(NodeCache { bytes: held * OBJECT_BYTES, lend: 0, eviction });
     let mut scenario = Scenario { nodes: vec![nodes(4, 2, cache)], ..machine() };
     scenario.network.latency = seconds(2e-3);
     let bytes_per_s = 550e6 / 16.0;

@@ -25,7 +25,7 @@ fn stream(policy: PolicyName, release: ReleaseName, lrm: Lrm) -> Scenario {
     };
     let eviction =
         if policy == PolicyName::QueueAware { Eviction::QueueAware } else { Eviction::Lru };
-    let cache = Some(NodeCache { bytes: 100_000_000, eviction });
+    let cache = Some(NodeCache { bytes: 100_000_000, lend: 0, eviction });
     let mut scenario = Scenario { nodes: vec![nodes(16, 2, cache)], ..machine() };
     scenario.store = Store { bytes_per_s: 50e6, operation: seconds(1e-3), operations_per_s: None };
     scenario.provision = Some(Provision { queue, lrm });

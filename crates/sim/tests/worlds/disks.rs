@@ -12,7 +12,7 @@ const OBJECT_BYTES: f64 = 1e7;
 /// Tasks that compute for no time and read one object each of `objects`, on
 /// nodes that hold them all.
 fn readers(tasks: u64, objects: u64, disk: Disk) -> Scenario {
-    let cache = Some(NodeCache { bytes: 1 << 40, eviction: Eviction::Lru });
+    let cache = Some(NodeCache { bytes: 1 << 40, lend: 0, eviction: Eviction::Lru });
     let mut scenario = Scenario { nodes: vec![nodes(1, 2, cache)], ..machine() };
     scenario.nodes[0].disk = Some(disk);
     scenario.executor.start = seconds(0.0);
@@ -173,7 +173,7 @@ fn no_disk_gives_or_takes_more_than_it_can() {
         let group = &mut scenario.nodes[0];
         (group.count, group.slots) = (1 + of(4, 5), 1 + of(1, 3) as u32);
         let eviction = if seed.is_multiple_of(2) { Eviction::Lru } else { Eviction::QueueAware };
-        group.cache = Some(NodeCache { bytes: (3 + of(2, 20)) * 10_000_000, eviction });
+        group.cache = Some(NodeCache { bytes: (3 + of(2, 20)) * 10_000_000, lend: 0, eviction });
         let policies =
             [PolicyName::QueueAware, PolicyName::FirstAvailable, PolicyName::MaxComputeUtil];
         let policy = policies[seed as usize % 3];

@@ -11,6 +11,7 @@ mod faults;
 mod messages;
 mod provision;
 mod runs;
+mod stripes;
 
 use falkon_sim::{
     Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Figures,

@@ -9,7 +9,7 @@ use falkon_sim::{
 
 /// Tasks that name what they read, in one submission: long messages.
 fn named(tasks: u64) -> Scenario {
-    let cache = Some(NodeCache { bytes: 1 << 30, eviction: Eviction::Lru });
+    let cache = Some(NodeCache { bytes: 1 << 30, lend: 0, eviction: Eviction::Lru });
     let mut scenario = Scenario { nodes: vec![nodes(4, 2, cache)], ..machine() };
     let workload = &mut scenario.workload;
     (workload.tasks, workload.kind) = (tasks, TaskKind::Compute);

@@ -231,7 +231,7 @@ fn the_abstract_model_agrees_with_the_simulation() {
 #[test]
 fn the_abstract_model_knows_that_caches_are_empty_at_first() {
     let policy = PolicyOptions { policy: PolicyName::QueueAware, ..PolicyOptions::default() };
-    let cache = Some(NodeCache { bytes: 50_000_000_000, eviction: Eviction::QueueAware });
+    let cache = Some(NodeCache { bytes: 50_000_000_000, lend: 0, eviction: Eviction::QueueAware });
     // Runs of a few seconds, of which the first copies take up to one, and whose
     // last tasks begin when the last copies have come.
     for (count, store) in [(4, 30e6), (16, 140e6)] {

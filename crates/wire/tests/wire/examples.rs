@@ -10,7 +10,7 @@ mod refusals;
 
 use data::{cache_state, found_object, object_status, placed};
 use falkon_core::data::declared::{
-    AssignedData, DataOrder, Declared, Lists, Located, Peer, Serving,
+    AssignedData, CacheRoom, DataOrder, Declared, Lend, Lists, Located, Peer, Serving,
 };
 use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{Changes, Count, Usage};
@@ -204,6 +204,9 @@ fn data_order() -> DataOrder {
         hold: vec![objects()[0].id],
         release: vec![objects()[0].id, objects()[1].id],
         parents: vec![(objects()[0].id, vec![ExecutorId(4), ExecutorId(300)])],
+        lend: vec![Lend { located: located()[0].clone(), stripes: vec![1, 5], of: 6 }],
+        take_back: vec![objects()[1].id],
+        striped: vec![(objects()[0].id, vec![ExecutorId(4), ExecutorId(300), ExecutorId(4)])],
         may_leave: true,
     }
 }
@@ -511,6 +514,7 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
     let serves = Serving { address: "node7:40001".to_owned(), fingerprint: vec![0xab; 32] };
     let join = Join {
         serves: None,
+        cache: CacheRoom { object_bytes: 5 << 30, lent_bytes: 0 },
         lease: Lease::default(),
         incarnation: 0x0123_4567_89ab_cdef,
         name: "node7:4711".to_owned(),

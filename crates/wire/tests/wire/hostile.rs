@@ -162,13 +162,16 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let drop = list_of(&[&b"\xc4\x10"[..], &[0; 16]].concat());
     let [hold, release] = [drop.clone(), drop.clone()];
     let parents = list_of(&[&b"\x92\xc4\x10"[..], &[0; 16], b"\x90"].concat());
-    let all = [peers, fetch, demand, gone, drop, hold, release, parents];
+    let striped = parents.clone();
+    let take_back = drop.clone();
+    let lend = list_of(&[&b"\x93"[..], &located, b"\xc4\x00\x00"].concat());
+    let all = [peers, fetch, demand, gone, drop, hold, release, parents, lend, take_back, striped];
     for (at, list) in all.into_iter().enumerate() {
-        let mut lists: [&[u8]; 9] = [b"\x90"; 9];
-        lists[8] = b"\xc2";
+        let mut lists: [&[u8]; 12] = [b"\x90"; 12];
+        lists[11] = b"\xc2";
         lists[at] = &list;
         let order =
-            [&b"\x92\x01\x9a\x00\x90\x90\x00\x90\x90\x90\x90\x99"[..], &lists.concat(), b"\xc2"]
+            [&b"\x92\x01\x9a\x00\x90\x90\x00\x90\x90\x90\x90\x9c"[..], &lists.concat(), b"\xc2"]
                 .concat();
         assert!(ToExecutor::from_bytes(&order).is_ok(), "list {at}");
         all_bounded(&order);

@@ -3,7 +3,7 @@
 //! and reports of every shape are in [`crate::sizes`].
 
 use crate::examples::variants;
-use falkon_core::data::declared::Serving;
+use falkon_core::data::declared::{CacheRoom, Serving};
 use falkon_core::data::limits::{BROADCASTS_MAX, CHANGES_OBJECTS_MAX};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
@@ -300,6 +300,7 @@ fn the_largest_message_of_every_kind_from_an_executor_fits_a_frame() {
         held: held(JOIN_RUNS_MAX),
         reports: reports(),
         serves: Some(serving()),
+        cache: CacheRoom { object_bytes: NUMBER, lent_bytes: NUMBER },
         lease: Lease { allocation: Some(AllocationId(NUMBER)), leaves_in_micros: Some(NUMBER) },
     };
     let count = Count { objects: NUMBER, bytes: NUMBER };

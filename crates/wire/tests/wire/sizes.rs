@@ -111,6 +111,7 @@ fn dispatcher() -> Dispatcher {
         held: Vec::new(),
         reports: Vec::new(),
         serves,
+        cache: Default::default(),
         lease: Lease::default(),
     };
     dispatcher.handle(Time(0), Event::Join { connection: EXECUTOR, join });

@@ -10,8 +10,8 @@ mod status;
 
 use crate::examples;
 use data::{
-    access, access_error, assigned_data, changes, data_order, declared, found_object, lists,
-    object, object_id, object_status, policy, policy_error, policy_name, purpose, serving,
+    access, access_error, assigned_data, cache_room, changes, data_order, declared, found_object,
+    lists, object, object_id, object_status, policy, policy_error, policy_name, purpose, serving,
     shared_text, ticket, usage,
 };
 use falkon_core::dispatch::{
@@ -561,17 +561,12 @@ pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
             let allocation = allocation.map(AllocationId);
             Lease { allocation, leaves_in_micros }
         });
-    let join = (number(), text(), resources(), before, (option::of(serving()), lease)).prop_map(
-        |(incarnation, name, capacity, (held, reports), (serves, lease))| Join {
-            incarnation,
-            name,
-            capacity,
-            held,
-            reports,
-            serves,
-            lease,
-        },
-    );
+    let join =
+        (number(), text(), resources(), before, (option::of(serving()), cache_room(), lease));
+    let join =
+        join.prop_map(|(incarnation, name, capacity, (held, reports), (serves, cache, lease))| {
+            Join { incarnation, name, capacity, held, reports, serves, cache, lease }
+        });
     let flags = (any::<bool>(), any::<bool>());
     let tasks = (vec(report(), 0..20), vec(held(), 0..5), vec(held(), 0..5));
     let kept = vec((number(), number()), 0..5);

@@ -1,6 +1,6 @@
 //! One large file that tasks on many executors read.
 
-mod store;
+pub(super) mod store;
 
 use crate::fixture::{Access, Dispatcher, Ran, Running, Site, poll};
 use falkon_trials::trial;

@@ -294,6 +294,7 @@ fn an_executor_that_lies_about_tasks_of_others_changes_nothing() {
     poll("two tasks run", || access.instance(&id)["dispatched"] == 2);
     let join = Join {
         serves: None,
+        cache: Default::default(),
         lease: Lease::default(),
         incarnation: 7,
         name: "n".repeat(NAME_BYTES_MAX),

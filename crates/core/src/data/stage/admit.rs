@@ -259,7 +259,7 @@ impl Stage {
             let last = self.ahead.last_key_value().map(|(_, other)| *other);
             if let Some(other) = last.filter(|_| !rank.0) {
                 self.put_back(other);
-            } else {
+            } else if !self.needs_lent_room(&wanted) || !self.lend_less() {
                 break Err(refused);
             }
         };
@@ -284,10 +284,21 @@ impl Stage {
         Ok(())
     }
 
+    /// Whether any of these objects is too large for all directories but the one
+    /// that is lent.
+    fn needs_lent_room(&self, wanted: &[(ObjectId, u64)]) -> bool {
+        let is_to_come = |object| self.cache.entry(object).is_none();
+        wanted.iter().any(|(object, size)| is_to_come(*object) && self.cache.is_for_lent(*size))
+    }
+
     /// Refuses what there is clearly no room for, before anything is touched:
     /// many may wait, and are looked at often.
     fn would_be_refused(&self, task: &Task) -> Result<(), RefusedError> {
         if self.is_standing_still() || (!task.rank.0 && !self.ahead.is_empty()) {
+            return Ok(());
+        }
+        if self.lending.ids().next().is_some() {
+            // What others have here may go.
             return Ok(());
         }
         let (mut needed, mut own) = (0u64, 0u64);
@@ -476,7 +487,7 @@ impl Stage {
         self.admitted == 0
             && self.serves.is_empty()
             && self.adopting.is_empty()
-            && self.partials.is_empty()
+            && self.partials.len() == self.lending.ids().count()
             && self.trees.is_idle()
     }
 

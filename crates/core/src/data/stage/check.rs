@@ -18,7 +18,8 @@ impl Stage {
         self.check_fetches()?;
         for (object, item) in &self.items {
             let sealing = item.making.as_ref().is_some_and(|making| making.sealing);
-            ensure!(sealing || !item.users.is_empty(), "nobody wants object {object}");
+            let is_share = self.lending.has(*object);
+            ensure!(is_share || sealing || !item.users.is_empty(), "nobody wants object {object}");
             for user in &item.users {
                 let wants = self
                     .tasks
@@ -94,7 +95,7 @@ impl Stage {
                 *pins.entry(*object).or_default() += 1;
             }
         }
-        for object in self.trees.working() {
+        for object in self.trees.working().chain(self.lending.ids()) {
             *pins.entry(object).or_default() += 1;
         }
         let adopted = self.adopting.values().map(|keeping| keeping.object.id);
@@ -146,7 +147,9 @@ impl Stage {
             let due = self.broadcasts.timer(*object);
             let broadcast =
                 due.is_some_and(|at| self.timers.contains(&(at, Timer::Chunks(*object))));
+            let is_share = self.lending.has(*object);
             let goes_on = making.sealing
+                || (is_share && making.pending.is_empty())
                 || !making.active.is_empty()
                 || waits
                 || !making.parked.is_empty()

@@ -13,13 +13,15 @@ use super::event::{Action, FetchError, FetchId};
 use super::fetch::Transfer;
 use super::source::SourceKey;
 use super::{Stage, Timer};
-use crate::data::broadcast::{TREES, tree_of, within_chunk};
+use crate::data::broadcast::{TREES, next_in_tree, within_chunk};
 use crate::data::limits::{
     BROADCAST_CHUNK_BYTES, BROADCAST_CHUNKS_MAX, BROADCAST_OBJECT_BYTES_MIN, BROADCASTS_MAX,
     CHUNK_PAUSE_MICROS, PACE_BYTES, PARENT_SILENCE_BYTES, PARENT_SILENCE_MICROS,
-    PARENT_SILENCE_MICROS_MAX, PARENT_WAIT_MICROS,
+    PARENT_SILENCE_MICROS_MAX, PARENT_WAIT_MICROS, STRIPE_BYTES,
 };
 use crate::data::object::{ObjectId, Source};
+use crate::data::stripes::{next_in_stripe, within_unit};
+use crate::limits::STRIPES_MAX;
 use crate::task::{ExecutorId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,10 +77,11 @@ impl Pace {
     }
 }
 
-/// The parents in one broadcast.
+/// The parents in one broadcast, or the lenders of the stripes of an object.
 #[derive(Debug)]
 struct Parents {
-    of: [Parent; TREES],
+    of: Vec<Parent>,
+    is_striped: bool,
     timer: Option<Time>,
 }
 
@@ -116,7 +119,7 @@ impl Broadcasts {
     }
 
     fn parent(&mut self, object: ObjectId, tree: usize) -> Option<&mut Parent> {
-        self.parents.get_mut(&object).map(|parents| &mut parents.of[tree])
+        self.parents.get_mut(&object)?.of.get_mut(tree)
     }
 
     /// A parent gives nothing.
@@ -142,9 +145,28 @@ impl Broadcasts {
     /// yet the pace is that of others: it may be this node's own link that is slow.
     fn silence_micros(&self, object: ObjectId, tree: usize) -> u64 {
         let parents = self.parents.get(&object);
-        let own = parents.and_then(|parents| parents.of[tree].pace.silence_micros);
+        let own = parents.and_then(|parents| parents.of.get(tree)?.pace.silence_micros);
         let micros = own.unwrap_or(self.silence_micros);
         micros.clamp(PARENT_SILENCE_MICROS, PARENT_SILENCE_MICROS_MAX)
+    }
+
+    /// Whether lenders have the stripes of an object.
+    pub(super) fn is_striped(&self, object: ObjectId) -> bool {
+        self.parents.get(&object).is_some_and(|parents| parents.is_striped)
+    }
+
+    /// How many chunks of one tree, or stripe, are asked for at a time.
+    fn chunks_max(&self, object: ObjectId, fetches_max: usize) -> usize {
+        match self.is_striped(object) {
+            // All lenders are asked at once.
+            true => (fetches_max / self.trees(object).max(1)).clamp(1, BROADCAST_CHUNKS_MAX),
+            false => BROADCAST_CHUNKS_MAX,
+        }
+    }
+
+    /// How many trees, or stripes, the chunks of an object are part of.
+    fn trees(&self, object: ObjectId) -> usize {
+        self.parents.get(&object).map_or(0, |parents| parents.of.len())
     }
 
     /// When a broadcast is to be looked at again.
@@ -155,12 +177,27 @@ impl Broadcasts {
 
 impl Stage {
     /// [`super::Event::Parents`].
-    pub(super) fn parents(&mut self, object: ObjectId, parents: &[ExecutorId]) {
+    pub(super) fn parents(&mut self, object: ObjectId, parents: Vec<ExecutorId>) {
+        let ids = Some(parents).filter(|ids| ids.len() == TREES);
+        self.receive_from(object, ids, false);
+    }
+
+    /// [`super::Event::Striped`].
+    pub(super) fn striped(&mut self, object: ObjectId, lenders: Vec<ExecutorId>) {
+        let ids = Some(lenders).filter(|ids| (1..=STRIPES_MAX).contains(&ids.len()));
+        self.receive_from(object, ids, true);
+    }
+
+    fn receive_from(&mut self, object: ObjectId, ids: Option<Vec<ExecutorId>>, is_striped: bool) {
         let now = self.now;
-        let Ok(ids) = <[ExecutorId; TREES]>::try_from(parents) else {
+        let Some(ids) = ids else {
             self.leave_broadcast(object);
             return self.hunger(object);
         };
+        let known = self.broadcasts.parents.get(&object);
+        if known.is_some_and(|one| one.is_striped != is_striped || one.of.len() != ids.len()) {
+            self.leave_broadcast(object);
+        }
         if self.broadcasts.parents.len() >= BROADCASTS_MAX {
             let items = &self.items;
             self.broadcasts.parents.retain(|known, _| items.contains_key(known));
@@ -177,7 +214,10 @@ impl Stage {
             pace: Pace::default(),
         };
         let known = self.broadcasts.parents.entry(object);
-        let known = known.or_insert_with(|| Parents { of: ids.map(fresh), timer: None });
+        let known = known.or_insert_with(|| {
+            let of = ids.iter().copied().map(fresh).collect();
+            Parents { of, is_striped, timer: None }
+        });
         for (parent, id) in known.of.iter_mut().zip(ids) {
             if parent.id != id || parent.failed.is_some() {
                 *parent = fresh(id);
@@ -201,9 +241,11 @@ impl Stage {
             return;
         };
         let partial = making.partial;
+        let is_striped = self.broadcasts.is_striped(object);
+        let most = if is_striped { STRIPE_BYTES } else { BROADCAST_CHUNK_BYTES };
         for fetch in making.active.clone() {
             let Some(transfer) = self.transfers.get_mut(&fetch) else { continue };
-            let is_long = transfer.length.is_none_or(|length| length > BROADCAST_CHUNK_BYTES);
+            let is_long = transfer.length.is_none_or(|length| length > most);
             let is_long = is_long && transfer.source != Source::Store;
             if is_long && !std::mem::replace(&mut transfer.is_given_up, true) {
                 self.actions.push_back(Action::GiveUp { fetch, partial });
@@ -234,7 +276,7 @@ impl Stage {
         if !self.is_in_chunks(object) {
             return false;
         }
-        for tree in 0..TREES {
+        for tree in 0..self.broadcasts.trees(object) {
             while let Some((offset, length)) = self.next_chunk(object, tree) {
                 let Some((source, tree)) = self.chunk_source(object, tree) else { break };
                 if self.transfers.len() >= self.fetches_max {
@@ -260,11 +302,15 @@ impl Stage {
     /// The first bytes that nobody is sending of the chunks of a tree.
     fn next_chunk(&self, object: ObjectId, tree: usize) -> Option<(u64, u64)> {
         let making = self.items.get(&object)?.making.as_ref()?;
+        let trees = self.broadcasts.trees(object);
+        let is_striped = self.broadcasts.is_striped(object);
         making.pending.iter().find_map(|(first, count)| {
             let end = first + count;
-            let here = tree_of(first) == tree;
-            let from = if here { first } else { first + within_chunk(first, u64::MAX) };
-            (from < end).then(|| (from, within_chunk(from, end - from)))
+            let (from, within): (u64, fn(u64, u64) -> u64) = match is_striped {
+                true => (next_in_stripe(first, tree, trees), within_unit),
+                false => (next_in_tree(first, tree), within_chunk),
+            };
+            (from < end).then(|| (from, within(from, end - from)))
         })
     }
 
@@ -285,7 +331,8 @@ impl Stage {
             let from_parent = |one: &&&Transfer| one.source == Source::Peer(parent.id);
             // Chunks that come side by side come late, and so to all below.
             let is_early = of.iter().filter(from_parent).any(|one| !one.is_half_here());
-            let is_busy = is_early || of.len() >= BROADCAST_CHUNKS_MAX;
+            let most = self.broadcasts.chunks_max(object, self.fetches_max);
+            let is_busy = is_early || of.len() >= most;
             if is_busy || parent.paused_until.is_some_and(|at| at > now) {
                 return None;
             }

@@ -17,6 +17,9 @@ pub struct StageOptions {
     pub source_fetches_max: usize,
     /// Objects being served to peers at a time; 0 serves nobody.
     pub serves_max: usize,
+    /// The last directory is lent to others: shares of striped objects lie there, and
+    /// objects that are too large for all other directories.
+    pub lends_last: bool,
     /// Where the jitter of pauses comes from.
     pub seed: u64,
 }
@@ -30,6 +33,7 @@ impl StageOptions {
             fetches_max: FETCHES_MAX,
             source_fetches_max: SOURCE_FETCHES_MAX,
             serves_max: SERVES_MAX,
+            lends_last: false,
             seed,
         }
     }
@@ -215,6 +219,28 @@ pub enum Event {
         /// any other from now on.
         parents: Vec<ExecutorId>,
     },
+    /// An object that is here, or on its way here, is striped: lenders have its
+    /// stripes.
+    Striped {
+        /// The object.
+        object: ObjectId,
+        /// Who sends the chunks of each stripe; nobody if the object is to be fetched
+        /// like any other from now on.
+        lenders: Vec<ExecutorId>,
+    },
+    /// Stripes of an object are to be here, for others to read.
+    Lend {
+        /// The object.
+        object: Arc<Object>,
+        /// Where it may be.
+        sources: Sources,
+        /// Which stripes, beside those that are here already.
+        stripes: Vec<u32>,
+        /// Of how many.
+        of: u32,
+    },
+    /// These shares of objects need not be here any more.
+    TakeBack(Vec<ObjectId>),
     /// A peer asks for an object. The answer is [`Action::Serve`],
     /// [`Action::ServePart`] or [`Action::Refuse`]: at once, or for a chunk that is
     /// on its way here within [`CHUNK_WAIT_MICROS`](crate::data::limits::CHUNK_WAIT_MICROS).

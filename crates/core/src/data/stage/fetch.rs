@@ -11,6 +11,7 @@ use crate::data::limits::{
     UNREACHABLE_PAUSE_MICROS_MAX, UNREACHABLE_PAUSES_MAX, WRONG_SOURCES_MAX,
 };
 use crate::data::object::{ObjectId, Source};
+use crate::data::stripes::share_of;
 use crate::runset::RunSet;
 use crate::task::Time;
 use std::collections::BTreeSet;
@@ -90,18 +91,33 @@ fn all(size: Option<u64>) -> (RunSet, Option<u64>) {
 impl Stage {
     /// Room for an object is reserved and nobody fetches it yet: begins to.
     pub(super) fn begin(&mut self, object: ObjectId, rank: Rank) {
-        let Some(entry) = self.cache.entry(object).filter(|entry| !entry.is_held) else { return };
+        if self.cache.entry(object).is_none_or(|entry| entry.is_held) {
+            return;
+        }
         let adopted = self.adopted.contains(&object);
-        let Some(item) = self.items.get_mut(&object).filter(|_| !adopted) else { return };
+        let Some(item) = self.items.get(&object).filter(|_| !adopted) else { return };
         if item.making.is_some() {
             return self.hasten(object, rank);
         }
-        item.candidates.reopen();
+        let all = all(item.size);
         self.broadcasts.begin(self.now, object);
-        let (pending, tail) = all(item.size);
+        self.make(object, rank, all);
+        self.hunger(object);
+    }
+
+    /// Begins a file for an object that has its room, with what is to come.
+    pub(super) fn make(
+        &mut self,
+        object: ObjectId,
+        rank: Rank,
+        (pending, tail): (RunSet, Option<u64>),
+    ) {
+        let Some(tier) = self.cache.entry(object).map(|entry| entry.tier) else { return };
+        let Some(item) = self.items.get_mut(&object) else { return };
+        item.candidates.reopen();
         item.making = Some(Making {
             partial: PartialId(self.next_partial),
-            tier: entry.tier,
+            tier,
             rank,
             sealing: false,
             pending,
@@ -121,7 +137,6 @@ impl Stage {
         });
         self.partials.insert(PartialId(self.next_partial), object);
         self.next_partial += 1;
-        self.hunger(object);
     }
 
     /// An object may be fetched further.
@@ -302,7 +317,10 @@ impl Stage {
             is_given_up: false,
         };
         self.transfers.insert(fetch, transfer);
-        let object = Arc::clone(&item.object);
+        let object = match self.broadcasts.is_striped(object) && tree.is_some() {
+            true => Arc::new(share_of(&item.object)),
+            false => Arc::clone(&item.object),
+        };
         self.actions.push_back(Action::Fetch {
             fetch,
             partial,
@@ -349,7 +367,7 @@ impl Stage {
     }
 
     /// Ends all that goes on for a file in the making, and the file.
-    fn stop(&mut self, object: ObjectId, is_there: bool) {
+    pub(super) fn stop(&mut self, object: ObjectId, is_there: bool) {
         self.unpark(object);
         let Some(making) = self.items.get_mut(&object).and_then(|item| item.making.as_mut()) else {
             return;
@@ -379,7 +397,10 @@ impl Stage {
         if making.restarts > FETCH_RESTARTS_MAX {
             return self.fail_making(object);
         }
-        (making.pending, making.tail) = all(item.size);
+        (making.pending, making.tail) = match self.lending.has(object) {
+            true => (self.lending.runs(object, item.size.unwrap_or(0)), None),
+            false => all(item.size),
+        };
         making.sealing = false;
         making.from.clear();
         making.partial = PartialId(self.next_partial);
@@ -487,6 +508,9 @@ impl Stage {
 
     /// Nobody gives the object: the tasks that wait for it have failed.
     pub(super) fn fail_making(&mut self, object: ObjectId) {
+        if self.lending.has(object) {
+            return self.share_is_lost(object);
+        }
         let Some(item) = self.items.get(&object) else { return };
         let (url, tried) = (Arc::clone(&item.object.url), item.candidates.tried());
         let held = item.object.held_as();

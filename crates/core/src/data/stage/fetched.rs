@@ -120,7 +120,12 @@ impl Stage {
     fn go_on(&mut self, object: ObjectId) {
         let Some(item) = self.items.get_mut(&object) else { return };
         let Some(making) = item.making.as_mut() else { return };
-        if making.pending.is_empty() && making.tail.is_none() && making.active.is_empty() {
+        let is_whole = !self.lending.has(object);
+        if is_whole
+            && making.pending.is_empty()
+            && making.tail.is_none()
+            && making.active.is_empty()
+        {
             making.sealing = true;
             let (partial, tier) = (making.partial, making.tier);
             let (object, size) = (Arc::clone(&item.object), item.size.unwrap_or(0));
@@ -195,6 +200,9 @@ impl Stage {
 
     /// The source has another version: tasks that wait get that one.
     fn redirect(&mut self, old: ObjectId, new: &Arc<Object>) {
+        if self.lending.has(old) {
+            return self.share_is_lost(old);
+        }
         let states = [State::Resolving, State::Waiting, State::Staging];
         for key in self.users(old, &states) {
             let Some(task) = self.tasks.get_mut(&key) else { continue };
@@ -356,6 +364,9 @@ impl Stage {
             } else {
                 self.put_back(key);
             }
+        }
+        if self.lending.has(object) {
+            self.share_is_lost(object);
         }
         if let Some(tier) = tier.filter(|_| error == WriteError::Full) {
             self.full(tier);

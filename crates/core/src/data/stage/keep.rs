@@ -156,7 +156,8 @@ impl Stage {
             if !is_known && self.ask_for_chunk(serve, object, range) {
                 return;
             }
-            let why = if self.is_reading(object) { Refusal::Coming } else { Refusal::Gone };
+            let is_coming = self.is_reading(object) && !self.lending.has(object);
+            let why = if is_coming { Refusal::Coming } else { Refusal::Gone };
             self.actions.push_back(Action::Refuse { serve, why });
             return;
         };

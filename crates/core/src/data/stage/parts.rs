@@ -3,9 +3,7 @@
 
 use super::event::{Action, ByteRange, Refusal, ServeId};
 use super::{Making, Stage, Timer};
-use crate::data::limits::{
-    BROADCAST_CHUNK_BYTES, BROADCAST_OBJECT_BYTES_MIN, CHUNK_WAIT_MICROS, CHUNK_WAITS_MAX,
-};
+use crate::data::limits::{BROADCAST_OBJECT_BYTES_MIN, CHUNK_WAIT_MICROS, CHUNK_WAITS_MAX};
 use crate::data::object::ObjectId;
 use crate::task::Time;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +63,7 @@ impl Stage {
     ) -> bool {
         let Some(item) = self.items.get(&object) else { return false };
         let size = item.size.filter(|size| *size >= BROADCAST_OBJECT_BYTES_MIN);
-        let length = length.filter(|length| *length <= BROADCAST_CHUNK_BYTES);
+        let length = length.filter(|length| self.lending.has_range(object, from, *length));
         let end = length.and_then(|length| from.checked_add(length));
         let (Some(size), Some(end), Some(_)) = (size, end, &item.making) else { return false };
         if end > size || self.fleeting.contains(&object) {

@@ -8,7 +8,8 @@ impl Stage {
     /// Whether there is anything to tell.
     #[must_use]
     pub fn has_changes(&self) -> bool {
-        self.anew || !self.untold.is_empty() || self.broadcasts.has_silent()
+        let has_news = self.broadcasts.has_silent() || self.lending.has_lost();
+        self.anew || !self.untold.is_empty() || has_news
     }
 
     /// What is held and had not been told, and the other way round, since the
@@ -28,6 +29,7 @@ impl Stage {
                 _ => {}
             }
         }
+        changes.removed.extend(self.lending.take_lost());
         changes.silent = self.broadcasts.take_silent();
         let silent = &changes.silent;
         let empty = changes.added.is_empty() && changes.removed.is_empty() && silent.is_empty();
@@ -43,6 +45,7 @@ impl Stage {
 
     pub(super) fn tell_anew(&mut self) {
         self.anew = true;
+        self.lend_anew();
         self.told.clear();
         self.untold = self.cache.recorded().map(|entry| entry.object).collect();
     }

@@ -1,7 +1,7 @@
 //! What a dispatcher knows of an executor: its room, its tasks, its silence.
 
 use super::loads::{Load, Loads};
-use crate::data::declared::Serving;
+use crate::data::declared::{CacheRoom, Serving};
 use crate::data::stage::CacheState;
 use crate::dispatch::instance::QueueKey;
 use crate::dispatch::needs::{Need, NeedId, Needs};
@@ -93,6 +93,8 @@ pub(in crate::dispatch) struct Executor {
     pub(in crate::dispatch) prefetched_key: Option<u64>,
     /// Where it serves what it caches.
     pub(in crate::dispatch) serves: Option<Serving>,
+    /// What its cache takes.
+    pub(in crate::dispatch) room: CacheRoom,
     /// The allocation that it runs in, if a provisioner asked for it.
     pub(in crate::dispatch) allocation: Option<AllocationId>,
     /// When it leaves: no task goes there that is expected to end later.
@@ -150,6 +152,7 @@ impl Executor {
             turn: None,
             prefetched_key: None,
             serves: None,
+            room: CacheRoom::default(),
             allocation: None,
             leaves_at: None,
             cache: None,
@@ -171,6 +174,7 @@ impl Executor {
             last_heard: now,
             last_report: now,
             serves: join.serves.clone(),
+            room: join.cache,
             allocation: join.lease.allocation,
             leaves_at: join.lease.leaves_in_micros.map(|micros| now.after(micros)),
             idle_since: now,

@@ -273,6 +273,7 @@ impl Placement {
     ) {
         for (object, parent) in silent {
             self.broadcasts.is_silent(child, *object, *parent);
+            self.stripes.is_silent(child, *object, *parent);
         }
     }
 }

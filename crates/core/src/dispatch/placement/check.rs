@@ -57,6 +57,7 @@ impl Placement {
         let copied = self.copies.instances().all(|id| instances.contains(id));
         ensure!(copied, "what an instance that is gone has left is copied");
         self.broadcasts.check(|id| fleet.contains(id))?;
+        self.stripes.check(|id| fleet.contains(id))?;
         let told = self.demands.executors().all(there);
         ensure!(told, "an executor that is gone is to be told of demands");
         for executor in fleet.iter() {

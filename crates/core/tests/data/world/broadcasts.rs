@@ -48,7 +48,10 @@ impl World {
             Action::ServePart { serve, partial, size, object, .. } => {
                 assert_eq!(*size, self.reals[object].size);
                 let (from, end) = self.asked[serve];
-                let mut ranges = self.partials[partial].ranges.clone();
+                // One that is being sealed is whole.
+                let whole = vec![(0, *size)];
+                let partial = self.partials.get(partial);
+                let mut ranges = partial.map_or(whole, |partial| partial.ranges.clone());
                 ranges.sort_unstable();
                 let mut at = from;
                 for (first, count) in ranges {

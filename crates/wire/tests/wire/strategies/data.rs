@@ -2,7 +2,7 @@
 
 use super::{bytes, executor, number, small, text};
 use falkon_core::data::declared::{
-    AssignedData, DataOrder, Declared, Lists, Located, Peer, Serving,
+    AssignedData, CacheRoom, DataOrder, Declared, Lend, Lists, Located, Peer, Serving,
 };
 use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
@@ -60,6 +60,11 @@ pub(super) fn assigned_data() -> impl Strategy<Value = Box<AssignedData>> {
         .prop_map(|(objects, inputs, outputs)| Box::new(AssignedData { objects, inputs, outputs }))
 }
 
+pub(super) fn cache_room() -> impl Strategy<Value = CacheRoom> {
+    let room = (number(), number());
+    room.prop_map(|(object_bytes, lent_bytes)| CacheRoom { object_bytes, lent_bytes })
+}
+
 pub(super) fn serving() -> impl Strategy<Value = Serving> {
     (text(), bytes()).prop_map(|(address, fingerprint)| Serving { address, fingerprint })
 }
@@ -72,9 +77,14 @@ pub(super) fn data_order() -> impl Strategy<Value = Box<DataOrder>> {
     let peer = (executor(), serving()).prop_map(|(executor, serves)| Peer { executor, serves });
     let demand = vec((object_id(), number()), 0..20);
     let parents = vec((object_id(), vec(executor(), 0..3)), 0..4);
+    let lend = (located(), vec(any::<u32>(), 0..4), any::<u32>());
+    let lend = lend.prop_map(|(located, stripes, of)| Lend { located, stripes, of });
+    let striped = vec((object_id(), vec(executor(), 0..5)), 0..4);
+    let stripes = (vec(lend, 0..4), ids(), striped);
     let lists = (vec(executor(), 0..4), ids(), ids(), ids(), parents, any::<bool>());
-    (vec(peer, 0..4), vec(located(), 0..4), demand, lists).prop_map(
-        |(peers, fetch, demand, (gone, drop, hold, release, parents, may_leave))| {
+    (vec(peer, 0..4), vec(located(), 0..4), demand, lists, stripes).prop_map(
+        |(peers, fetch, demand, lists, (lend, take_back, striped))| {
+            let (gone, drop, hold, release, parents, may_leave) = lists;
             Box::new(DataOrder {
                 peers,
                 fetch,
@@ -84,6 +94,9 @@ pub(super) fn data_order() -> impl Strategy<Value = Box<DataOrder>> {
                 hold,
                 release,
                 parents,
+                lend,
+                take_back,
+                striped,
                 may_leave,
             })
         },

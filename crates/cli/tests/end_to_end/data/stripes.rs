@@ -1,0 +1,109 @@
+//! One file that is too large for the executors' caches.
+
+use super::broadcast::store::Store;
+use crate::fixture::{Access, Dispatcher, Running, Site};
+use falkon_trials::trial;
+
+/// Not a whole number of chunks, and no two alike.
+fn bytes() -> Vec<u8> {
+    (0..5_000_001_u32).flat_map(u32::to_le_bytes).collect()
+}
+
+/// An executor whose cache is too small for the file, and that lends so much.
+fn executor(site: &Site, dispatcher: &Dispatcher<'_>, name: &str, lends: &str) -> Running {
+    executor_with(site, dispatcher, name, lends, &[])
+}
+
+fn executor_with(
+    site: &Site,
+    dispatcher: &Dispatcher<'_>,
+    name: &str,
+    lends: &str,
+    args: &[&str],
+) -> Running {
+    let cache = format!("{}=8MiB", site.text(&format!("cache-{name}")));
+    let lend = format!("{}={lends}", site.text(&format!("lent-{name}")));
+    let own = ["--slots", "1", "--cache", &cache, "--lend", &lend];
+    dispatcher.executor(name, &[&own, args].concat())
+}
+
+fn site() -> Site {
+    let mut site = Site::new();
+    for name in ["no_proxy", "NO_PROXY"] {
+        site.set(name, "127.0.0.1");
+    }
+    site
+}
+
+/// What tasks print that read all of the file.
+fn sums(site: &Site, access: &Access<'_>, url: &str, tasks: u64) -> Vec<String> {
+    let input = format!("in={url}");
+    let range = format!("1-{tasks}");
+    let script = "wc -c < in; cksum < in; : {}";
+    let id = access.submit(&["--range", &range, "--input", &input, "--shell", "--", script]);
+    let results = access.results(&id);
+    let ended = |result: &&serde_json::Value| result["status"] == "done";
+    assert_eq!(results.iter().filter(ended).count() as u64, tasks, "{results:?}");
+    std::fs::write(site.path("whole"), bytes()).unwrap();
+    results.iter().map(|result| result["stdout"].as_str().unwrap().to_owned()).collect()
+}
+
+fn expected(site: &Site) -> String {
+    let mut command = site.program("sh");
+    command.args(["-c", "wc -c < whole; cksum < whole"]);
+    Running::start(command).finish().exits(0).text().to_owned()
+}
+
+#[trial]
+fn it_is_striped_over_lenders_and_read_once_from_its_store() {
+    let site = site();
+    let store = Store::start(bytes(), usize::MAX);
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let names = ["a", "b", "c", "d"];
+    let executors = names.map(|name| executor(&site, &dispatcher, name, "64MiB"));
+    let sums = sums(&site, &access, &store.url(), 8);
+    let expected = expected(&site);
+    assert!(sums.iter().all(|sum| *sum == expected), "{sums:?} are not {expected}");
+    assert_eq!(store.given(), bytes().len() as u64, "the store is read once");
+    drop(executors);
+}
+
+#[trial]
+fn lenders_that_die_are_replaced() {
+    let site = site();
+    let half = bytes().len() / 2;
+    let store = Store::start(bytes(), half);
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    // None of the lenders has room for all of it, so one other executor reads it.
+    let mut lenders: Vec<Running> = ["a", "b", "c", "d"]
+        .iter()
+        .map(|name| executor(&site, &dispatcher, name, "12MiB"))
+        .collect();
+    let _reader = executor_with(&site, &dispatcher, "reader", "32MiB", &["--resource", "room=1"]);
+    let input = format!("in={}", store.url());
+    let script = "wc -c < in; cksum < in";
+    let id = access.submit(&["--resource", "room=1", "--input", &input, "--shell", "--", script]);
+    // Chunks of all stripes are in the first half.
+    store.wait_for(half as u64 / 2);
+    lenders.remove(1).kill();
+    store.open();
+    let results = access.results(&id);
+    std::fs::write(site.path("whole"), bytes()).unwrap();
+    assert_eq!(results[0]["stdout"], expected(&site), "{results:?}");
+}
+
+#[trial]
+fn without_lenders_its_size_is_named() {
+    let site = site();
+    let store = Store::start(bytes(), usize::MAX);
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let _executor = executor(&site, &dispatcher, "a", "1MiB");
+    let id = access.submit(&["--input", &format!("in={}", store.url()), "--", "cat", "in"]);
+    let results = access.results(&id);
+    let error = results[0]["error"].as_str().unwrap_or_default();
+    assert!(error.starts_with("20000004 bytes in 1 objects do not fit in"), "{results:?}");
+    assert_eq!(store.given(), 0);
+}
