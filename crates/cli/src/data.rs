@@ -50,6 +50,10 @@ pub(crate) struct CacheArgs {
     /// [default: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = memory_bytes)]
     collect_free: Option<u64>,
+    /// How long an archive that cannot be written is tried again before its tasks fail: for a
+    /// disk that is full, or a store that is away [default: 2h]
+    #[arg(long, value_name = "TIME", value_parser = duration_micros)]
+    collect_patience: Option<u64>,
 }
 
 /// Why an option about data is refused.
@@ -115,6 +119,7 @@ impl CacheArgs {
             delay_micros_max: self.collect_delay.unwrap_or(default.delay_micros_max),
             data_bytes_max: self.collect_data.unwrap_or(default.data_bytes_max),
             free_bytes_min: self.collect_free.unwrap_or(default.free_bytes_min),
+            patience_micros: self.collect_patience.unwrap_or(default.patience_micros),
         }
     }
 }

@@ -4,28 +4,33 @@
 //! The outputs for one archive that wait together become one file of its set.
 //! They are written when the oldest has waited for long, when much waits, sooner
 //! if the disk is short, when the executor has had nothing to do for a moment, and
-//! when it leaves. A write that fails is repeated after growing pauses, a bounded
-//! number of times. A task is safe when all of its members are. What a cancelled
+//! when it leaves. A write that fails is repeated after growing pauses, for a bounded
+//! time. While the disk is nearly full, nothing new is to start before what is staged
+//! is written. A task is safe when all of its members are. What a cancelled
 //! task has staged is written at once, and is given up if that fails or takes long.
 //!
 //! Each event is followed by [`Collector::poll_action`] until that gives `None`.
 
 mod cancelled;
 mod check;
+mod failing;
 mod set;
 
 use crate::limits::{
-    COLLECT_ARCHIVES_MAX, COLLECT_CANCEL_MICROS_MAX, COLLECT_FAULTS_MAX,
-    COLLECT_IDLE_DOUBLINGS_MAX, COLLECT_IDLE_MICROS, COLLECT_MEMBERS_MAX, COLLECT_RETRY_MICROS_MAX,
-    COLLECT_RETRY_MICROS_MIN, COLLECT_TASKS_MAX,
+    COLLECT_ARCHIVES_MAX, COLLECT_CANCEL_MICROS_MAX, COLLECT_IDLE_DOUBLINGS_MAX,
+    COLLECT_IDLE_MICROS, COLLECT_MEMBERS_MAX, COLLECT_PATIENCE_MICROS, COLLECT_TASKS_MAX,
 };
 use crate::task::Time;
 use cancelled::Cancelled;
+use failing::{Failing, Verdict};
 use set::{Sets, Waiting};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// The part of the usual bytes that wait together on a disk that is short of room.
+pub use failing::Unwritten;
+
+/// The part of the usual bytes that wait together on a disk that is short of room, and
+/// the part of the free bytes asked for with which it counts as nearly full.
 pub const SHORT_PARTS: u64 = 16;
 
 /// When archives are written.
@@ -37,6 +42,8 @@ pub struct CollectOptions {
     pub data_bytes_max: u64,
     /// With less than this free on the disk, much less waits together.
     pub free_bytes_min: u64,
+    /// For how long an archive that cannot be written is tried again.
+    pub patience_micros: u64,
 }
 
 impl Default for CollectOptions {
@@ -45,6 +52,7 @@ impl Default for CollectOptions {
             delay_micros_max: 30_000_000,
             data_bytes_max: 256 << 20,
             free_bytes_min: 1 << 30,
+            patience_micros: COLLECT_PATIENCE_MICROS,
         }
     }
 }
@@ -169,11 +177,13 @@ pub struct Collector {
     options: CollectOptions,
     owners: BTreeMap<OwnerId, Owner>,
     cancelled: Cancelled,
+    failing: Failing,
     sets: Sets,
     writing: BTreeMap<WriteId, Writing>,
     writing_bytes: u64,
     next_write: u64,
-    is_short: bool,
+    /// Bytes that are free where outputs are staged, when one was staged last.
+    free_bytes: u64,
     /// Since when the executor has had nothing to do.
     idle_since: Option<Time>,
     /// How often that was why something was written. More outputs came each time, so
@@ -194,11 +204,12 @@ impl Collector {
             options,
             owners: BTreeMap::new(),
             cancelled: Cancelled::default(),
+            failing: Failing::default(),
             sets: Sets::default(),
             writing: BTreeMap::new(),
             writing_bytes: 0,
             next_write: 0,
-            is_short: false,
+            free_bytes: u64::MAX,
             idle_since: None,
             idle_writes: 0,
             last_write: Time::default(),
@@ -211,7 +222,7 @@ impl Collector {
         self.now = self.now.max(now);
         match event {
             Event::Staged { owner, members } => self.stage(owner, members),
-            Event::Free(bytes) => self.is_short = bytes < self.options.free_bytes_min,
+            Event::Free(bytes) => self.free_bytes = bytes,
             Event::Working(true) => self.idle_since = None,
             Event::Working(false) => {
                 self.idle_since.get_or_insert(self.now);
@@ -254,8 +265,27 @@ impl Collector {
     #[must_use]
     pub fn is_full(&self) -> bool {
         let bytes = self.sets.bytes() + self.writing_bytes;
+        let is_nearly_full = self.free_bytes < self.options.free_bytes_min / SHORT_PARTS;
         bytes > self.options.data_bytes_max.saturating_mul(2)
             || self.owners.len() >= COLLECT_TASKS_MAX
+            || (is_nearly_full && !self.owners.is_empty())
+    }
+
+    /// The archives that cannot be written for now, if that has changed since this
+    /// was asked last.
+    pub fn unwritten(&mut self) -> Option<Vec<Unwritten>> {
+        self.failing.changed()
+    }
+
+    /// Whether [`Collector::unwritten`] has something to say.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        self.failing.is_changed()
+    }
+
+    /// The archives that cannot be written for now are to be said anew.
+    pub fn tell_anew(&mut self) {
+        self.failing.tell_anew();
     }
 
     fn stage(&mut self, owner: OwnerId, members: Vec<Member>) {
@@ -306,7 +336,8 @@ impl Collector {
             self.sets.all_due();
             self.idle_writes = self.idle_writes.saturating_add(1);
         }
-        let parts = if self.is_short { SHORT_PARTS } else { 1 };
+        let is_short = self.free_bytes < self.options.free_bytes_min;
+        let parts = if is_short { SHORT_PARTS } else { 1 };
         self.sets.largest_due(self.options.data_bytes_max / parts, COLLECT_MEMBERS_MAX);
         while self.writing.len() < COLLECT_ARCHIVES_MAX
             && let Some((archive, members)) = self.sets.take(self.now)
@@ -330,7 +361,8 @@ impl Collector {
         self.writing_bytes -= members.values().map(|member| member.bytes).sum::<u64>();
         match result {
             Ok(file) => {
-                self.sets.succeeded(&archive, self.options.delay_micros_max);
+                self.sets.written(&archive, self.options.delay_micros_max);
+                self.failing.succeeded(&archive);
                 self.actions.push_back(Action::Discard(members.keys().copied().collect()));
                 for (item, member) in members {
                     let place = format!("{file}!{}", member.name).into();
@@ -352,15 +384,19 @@ impl Collector {
                 self.give_up(&archive, members, &error);
             }
             Err(WriteFailure::Failed(error)) => {
-                let tries = self.sets.tries(&archive) + 1;
-                if tries >= COLLECT_FAULTS_MAX {
-                    let error = format!("{archive} was not written, {tries} times: {error}");
-                    return self.give_up(&archive, members, &error);
-                }
-                let pause = COLLECT_RETRY_MICROS_MIN << (tries - 1).min(32);
-                let at = self.now.after(pause.min(COLLECT_RETRY_MICROS_MAX));
+                let patience = self.options.patience_micros;
+                let at = match self.failing.failed(self.now, &archive, &error, patience) {
+                    Verdict::Again(at) => at,
+                    Verdict::GiveUp { tries, seconds } => {
+                        let error = format!(
+                            "{archive} was not written, in {tries} tries within {seconds} s \
+                             (--collect-patience): {error}"
+                        );
+                        return self.give_up(&archive, members, &error);
+                    }
+                };
                 let owners: BTreeSet<OwnerId> = members.values().map(|one| one.owner).collect();
-                self.put_back(&archive, members, Some((at, tries)));
+                self.put_back(&archive, members, Some(at));
                 let error = format!("{archive} was not written: {error}");
                 for owner in owners {
                     if self.cancelled.contains(owner) {
@@ -376,7 +412,7 @@ impl Collector {
         &mut self,
         archive: &Arc<str>,
         members: BTreeMap<ItemId, Waiting>,
-        retry: Option<(Time, u32)>,
+        retry: Option<Time>,
     ) {
         let (wanted, unwanted): (BTreeMap<_, _>, BTreeMap<_, _>) =
             members.into_iter().partition(|(_, member)| self.owners.contains_key(&member.owner));
@@ -384,11 +420,21 @@ impl Collector {
             self.actions.push_back(Action::Discard(unwanted.into_keys().collect()));
         }
         self.sets.put_back(archive, wanted, retry, self.options.delay_micros_max);
+        self.forget_if_gone(archive);
+    }
+
+    /// Nothing waits for an archive any more: nobody need know that it cannot be
+    /// written.
+    fn forget_if_gone(&mut self, archive: &Arc<str>) {
+        if !self.sets.contains(archive) {
+            self.failing.succeeded(archive);
+        }
     }
 
     /// Tasks fail whose outputs cannot be written.
     fn give_up(&mut self, archive: &Arc<str>, members: BTreeMap<ItemId, Waiting>, error: &str) {
-        self.sets.succeeded(archive, self.options.delay_micros_max);
+        self.sets.written(archive, self.options.delay_micros_max);
+        self.failing.succeeded(archive);
         self.actions.push_back(Action::Discard(members.keys().copied().collect()));
         for (item, member) in members {
             self.fail(member.owner, Some(item), error.to_owned());
@@ -416,10 +462,13 @@ impl Collector {
         let Some(Owner { open, .. }) = self.owners.remove(&owner) else { return };
         let others = open.into_iter().filter(|(item, _)| Some(*item) != failed);
         let delay = self.options.delay_micros_max;
-        let gone: Vec<ItemId> = others
-            .filter(|(item, archive)| self.sets.remove(archive, *item, delay))
-            .map(|(item, _)| item)
-            .collect();
+        let mut gone: Vec<ItemId> = Vec::new();
+        for (item, archive) in others {
+            if self.sets.remove(&archive, item, delay) {
+                gone.push(item);
+                self.forget_if_gone(&archive);
+            }
+        }
         if !gone.is_empty() {
             self.actions.push_back(Action::Discard(gone));
         }

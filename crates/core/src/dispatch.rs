@@ -14,6 +14,7 @@ mod attempts;
 mod caches;
 mod cancel;
 pub(crate) mod check;
+mod collectors;
 mod comeback;
 mod conclude;
 mod data_tasks;
@@ -61,9 +62,11 @@ mod update;
 mod values;
 mod whereabouts;
 
+use crate::collect::Unwritten;
 use crate::data::stage::CacheState;
 use crate::result::Counts;
 use crate::task::{AllocationId, ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
+use collectors::Collectors;
 use comeback::Comeback;
 use fleet::{Executor, Fleet};
 use instance::Instance;
@@ -126,6 +129,8 @@ pub struct Dispatcher {
     comeback: Comeback,
     /// How often tasks were tried and who has them, for the journal.
     attempts: attempts::Ledger,
+    /// Who collects outputs, and how that goes.
+    collectors: Collectors,
     /// The relays that lend this dispatcher's executors.
     lent_to: BTreeSet<u64>,
 }
@@ -292,7 +297,11 @@ impl Dispatcher {
     /// All executors, in the order of their registration.
     pub fn executor_views(&self) -> impl Iterator<Item = ExecutorView<'_>> {
         let placement = &self.placement;
-        self.fleet.iter().map(|executor| ExecutorView { executor, placement })
+        self.fleet.iter().map(|executor| ExecutorView {
+            executor,
+            placement,
+            collectors: &self.collectors,
+        })
     }
 
     /// Whether tasks are to be placed, or objects copied: something changed since
@@ -418,6 +427,7 @@ impl<'a> InstanceView<'a> {
 pub struct ExecutorView<'a> {
     executor: &'a Executor,
     placement: &'a Placement,
+    collectors: &'a Collectors,
 }
 
 impl<'a> ExecutorView<'a> {
@@ -487,6 +497,12 @@ impl<'a> ExecutorView<'a> {
     pub fn cache(&self) -> Option<(CacheState, u64)> {
         let held = self.placement.held_count(self.executor.id);
         Some((self.executor.cache.unwrap_or_default(), held))
+    }
+
+    /// The archives that it cannot write for now.
+    #[must_use]
+    pub fn unwritten(&self) -> &'a [Unwritten] {
+        self.collectors.unwritten(self.executor.id)
     }
 
     /// What is below it, if it is a relay.

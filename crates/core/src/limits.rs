@@ -243,9 +243,13 @@ pub const COLLECT_TASKS_MAX: usize = JOIN_RUNS_MAX / 4;
 pub const COLLECT_REPORTS_BYTES_MAX: u64 = 128 << 20;
 /// Archives that an executor writes at a time.
 pub const COLLECT_ARCHIVES_MAX: usize = 2;
-/// Failed writes of an archive in a row before the tasks fail whose outputs it was
-/// to have.
-pub const COLLECT_FAULTS_MAX: u32 = 8;
+/// How long an archive that cannot be written is tried again, unless the user says
+/// otherwise, before the tasks fail whose outputs it was to have.
+pub const COLLECT_PATIENCE_MICROS: u64 = 2 * 3600 * 1_000_000;
+/// Archives that cannot be written of which an executor tells.
+pub const UNWRITTEN_ARCHIVES_MAX: usize = 4;
+/// Bytes of why one of them cannot be.
+pub const UNWRITTEN_ERROR_BYTES_MAX: usize = 1 << 10;
 /// Pause before it is tried again; each time in a row doubles it.
 pub const COLLECT_RETRY_MICROS_MIN: u64 = 1_000_000;
 /// The longest such pause.

@@ -7,12 +7,12 @@
 mod rng;
 
 use falkon_core::collect::{
-    Action, CollectOptions, Collector, Event, ItemId, Member, OwnerId, SHORT_PARTS, WriteFailure,
-    WriteId,
+    Action, CollectOptions, Collector, Event, ItemId, Member, OwnerId, SHORT_PARTS, Unwritten,
+    WriteFailure, WriteId,
 };
 use falkon_core::limits::{
-    COLLECT_ARCHIVES_MAX, COLLECT_CANCEL_MICROS_MAX, COLLECT_FAULTS_MAX, COLLECT_IDLE_MICROS,
-    COLLECT_MEMBERS_MAX, COLLECT_RETRY_MICROS_MAX, COLLECT_TASKS_MAX,
+    COLLECT_ARCHIVES_MAX, COLLECT_CANCEL_MICROS_MAX, COLLECT_IDLE_MICROS, COLLECT_MEMBERS_MAX,
+    COLLECT_PATIENCE_MICROS, COLLECT_RETRY_MICROS_MAX, COLLECT_TASKS_MAX,
 };
 use falkon_core::task::Time;
 use rng::Rng;
@@ -67,8 +67,10 @@ struct World {
     /// When what cancelled tasks have staged is over.
     cancelled: BTreeMap<OwnerId, Time>,
     writes: BTreeMap<WriteId, Write>,
-    /// Writes in a row that failed, and when the next may begin at the latest.
-    pauses: BTreeMap<Arc<str>, (u32, Time)>,
+    /// Since when writes have failed, and when the next may begin at the latest.
+    pauses: BTreeMap<Arc<str>, (Time, Time)>,
+    /// The archives that cannot be written, as the collector says.
+    unwritten: BTreeSet<Arc<str>>,
     failing_percent: u64,
     is_short: bool,
     files_written: u64,
@@ -82,6 +84,7 @@ impl World {
             delay_micros_max: *rng.pick(&[1, 1_000, 1_000_000, 30_000_000]),
             data_bytes_max: *rng.pick(&[1, 1 << 10, 1 << 20]),
             free_bytes_min: 1 << 20,
+            patience_micros: *rng.pick(&[0, 10_000_000, 600_000_000]),
         };
         World {
             failing_percent: *rng.pick(&[0, 0, 10, 60]),
@@ -95,6 +98,7 @@ impl World {
             cancelled: BTreeMap::new(),
             writes: BTreeMap::new(),
             pauses: BTreeMap::new(),
+            unwritten: BTreeSet::new(),
             is_short: false,
             files_written: 0,
             trouble: 0,
@@ -160,6 +164,15 @@ impl World {
             }
         }
         self.collector.check().unwrap();
+        // Where nothing is wanted any more, nothing fails.
+        let is_open = |item: &Item| matches!(item.place, Place::Waits { .. } | Place::Writing(_));
+        let open = self.items.values().filter(|item| is_open(item));
+        let open: BTreeSet<&Arc<str>> = open.map(|item| &item.archive).collect();
+        self.pauses.retain(|archive, _| open.contains(archive));
+        if let Some(told) = self.collector.unwritten() {
+            self.unwritten = told.into_iter().map(|one| one.archive).collect();
+        }
+        assert!(self.unwritten.iter().eq(self.pauses.keys()), "{:?}", self.unwritten);
         self.judge();
     }
 
@@ -262,13 +275,13 @@ impl World {
                 Err(WriteFailure::Member(*item, "torn".to_owned()))
             }
             (true, _) => {
-                let tries = self.pauses.get(&archive).map_or(0, |(tries, _)| *tries) + 1;
-                if tries >= COLLECT_FAULTS_MAX {
+                let since = self.pauses.get(&archive).map_or(self.now, |(since, _)| *since);
+                if self.now >= since.after(self.options.patience_micros) {
                     self.pauses.remove(&archive);
                     all(self, Place::Failed);
                 } else {
                     let until = self.now.after(COLLECT_RETRY_MICROS_MAX);
-                    self.pauses.insert(archive.clone(), (tries, until));
+                    self.pauses.insert(archive.clone(), (since, until));
                     all(self, Place::Waits { since: self.now });
                 }
                 Err(WriteFailure::Failed("full".to_owned()))
@@ -530,4 +543,72 @@ fn bytes_and_members_that_wait_are_bounded_and_so_are_tasks() {
     assert!(!collector.is_full());
     staged(&mut collector, 0, tasks - 1, 0);
     assert!(collector.is_full());
+}
+
+#[test]
+fn a_store_that_is_away_for_an_hour_costs_nothing_but_time() {
+    let hour = 3600 * 1_000_000;
+    let mut collector = Collector::new(CollectOptions::default());
+    staged(&mut collector, 0, 0, 5);
+    let (mut now, mut tries) = (Time(0), 0);
+    let mut write = |collector: &mut Collector, now: Time, until: u64| -> Option<Vec<Action>> {
+        collector.handle_timeout(now);
+        let Some(Action::Write { write, .. }) = collector.poll_action() else { return None };
+        tries += 1;
+        let is_back = now.0 >= until;
+        let away = || Err(WriteFailure::Failed("away".to_owned()));
+        let result = if is_back { Ok("/a.zip".into()) } else { away() };
+        collector.handle(now, Event::Written { write, result });
+        Some(std::iter::from_fn(|| collector.poll_action()).collect())
+    };
+    let first = 30_000_000;
+    loop {
+        now = collector.poll_timeout().map_or(now, |(at, _)| at);
+        let actions = write(&mut collector, now, first + hour).unwrap();
+        let told = collector.unwritten();
+        if collector.is_empty() {
+            assert!(matches!(actions[..], [Action::Discard(_), Action::Safe { .. }]));
+            assert_eq!(told, Some(Vec::new()));
+            break;
+        }
+        let error: Arc<str> = "away".into();
+        let one = Unwritten { archive: "/a.zip".into(), since: Time(first), error };
+        // It says so once.
+        assert!(told.is_none_or(|told| told == [one]), "at {now:?}");
+    }
+    assert!(now.0 < first + hour + COLLECT_RETRY_MICROS_MAX, "{now:?}");
+    // For longer than the user waits, and to the very end of that.
+    staged(&mut collector, now.0, 1, 5);
+    let begun = now.after(first);
+    let failed = loop {
+        now = collector.poll_timeout().unwrap().0;
+        if let [Action::Discard(_), Action::Failed { error, .. }] =
+            &write(&mut collector, now, u64::MAX).unwrap()[..]
+        {
+            break error.clone();
+        }
+    };
+    assert_eq!(now, begun.after(COLLECT_PATIENCE_MICROS));
+    assert!(failed.contains("within 7200 s (--collect-patience): away"), "{failed}");
+    assert!(tries < 300, "{tries} tries");
+}
+
+#[test]
+fn on_a_disk_that_is_nearly_full_nothing_starts_before_what_is_staged_is_written() {
+    let options = CollectOptions::default();
+    let mut collector = Collector::new(options);
+    let nearly = options.free_bytes_min / SHORT_PARTS;
+    collector.handle(Time(0), Event::Free(nearly - 1));
+    assert!(!collector.is_full(), "nothing is staged");
+    staged(&mut collector, 0, 0, 5);
+    assert!(collector.is_full());
+    collector.handle(Time(0), Event::Flush);
+    assert_eq!(written(&mut collector), [1]);
+    assert!(collector.is_full());
+    let result = Ok("/a.zip".into());
+    collector.handle(Time(0), Event::Written { write: WriteId(0), result });
+    assert!(!collector.is_full());
+    collector.handle(Time(0), Event::Free(nearly));
+    staged(&mut collector, 0, 1, 5);
+    assert!(!collector.is_full());
 }

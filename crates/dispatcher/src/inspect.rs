@@ -275,5 +275,6 @@ fn executor_status(executor: &ExecutorView<'_>) -> ExecutorStatus {
         suspended_until: executor.suspended_until(),
         cache: executor.cache().map(|(state, objects)| CacheStatus { objects, state }),
         nodes: executor.subtree().map(Subtree::node_count),
+        unwritten: executor.unwritten().to_vec(),
     }
 }

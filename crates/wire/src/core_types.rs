@@ -4,6 +4,7 @@
 use crate::codec::{
     DecodeError, Decoder, Wire, put_array, put_uint, wire_enum, wire_list, wire_number, wire_struct,
 };
+use falkon_core::collect::Unwritten;
 use falkon_core::data::declared::{
     AssignedData, CacheRoom, DataOrder, Declared, Lend, Lists, Located, Peer, Serving,
 };
@@ -188,7 +189,19 @@ wire_struct!(Order {
     leave,
 });
 wire_struct!(Lease { allocation, leaves_in_micros });
-wire_struct!(Update { number, reports, returned, recalled, leaving, staged, kept, cache, subtree });
+wire_struct!(Update {
+    number,
+    reports,
+    returned,
+    recalled,
+    leaving,
+    staged,
+    kept,
+    cache,
+    subtree,
+    unwritten,
+});
+wire_struct!(Unwritten { archive, since, error });
 wire_struct!(Subtree { process, relays, nodes });
 wire_struct!(NodeClass { capacity, count });
 wire_enum!(Note {
@@ -257,6 +270,7 @@ wire_list!(
     Attempts,
     Prepare,
     Held,
+    Unwritten,
     (ExecutorId, String),
     Object,
     Lend,

@@ -6,6 +6,7 @@
 use crate::codec::{Decoder, wire_enum, wire_list, wire_struct};
 use crate::hidden::Hidden;
 use crate::provision::{Coming, ProvisionAsk, ProvisionStatus};
+use falkon_core::collect::Unwritten;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::CacheState;
 use falkon_core::dispatch::{
@@ -536,6 +537,8 @@ pub struct ExecutorStatus {
     pub cache: Option<CacheStatus>,
     /// How many nodes are below it, if it is a relay.
     pub nodes: Option<u64>,
+    /// Archives that it cannot write for now.
+    pub unwritten: Vec<Unwritten>,
 }
 wire_struct!(ExecutorStatus {
     id,
@@ -547,7 +550,8 @@ wire_struct!(ExecutorStatus {
     connected,
     suspended_until,
     cache,
-    nodes
+    nodes,
+    unwritten
 });
 
 /// An executor's cache.

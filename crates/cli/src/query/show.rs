@@ -7,6 +7,7 @@ use crate::exit::Exit;
 use crate::plan::script;
 use crate::progress::span;
 use crate::results::TaskResult;
+use falkon_core::collect::Unwritten;
 use falkon_core::result::Outcome;
 use falkon_core::task::{MILLI, Resources, Time};
 use falkon_wire::message::{ExecutorStatus, Status, TaskInfo};
@@ -67,6 +68,7 @@ fn status_text(status: &Status, all: bool) -> String {
     if !others.is_empty() {
         text.push_str(&others_line(&others, wide));
     }
+    text.push_str(&unwritten(&status.executors, status.now, listed_max));
     text.push_str(&caches::table(&status.executors, all));
     text
 }
@@ -139,6 +141,28 @@ fn executor_note(executor: &ExecutorStatus, now: Time) -> String {
     below + &trouble
 }
 
+/// Archives that executors cannot write for now, a line for each.
+fn unwritten(executors: &[ExecutorStatus], now: Time, listed_max: usize) -> String {
+    let all = executors.iter().flat_map(|executor| {
+        executor.unwritten.iter().map(move |archive| (executor.name.as_str(), archive))
+    });
+    let mut text = String::new();
+    for (executor, Unwritten { archive, since, error }) in all.clone().take(listed_max) {
+        text.push_str(&format!(
+            "\n{} is not written by {} since {}: {}\n",
+            printable(archive),
+            printable(executor),
+            span(now.since(*since) as f64 / 1e6),
+            printable(error)
+        ));
+    }
+    let others = all.count().saturating_sub(listed_max);
+    if others > 0 {
+        text.push_str(&format!("{} more (--all lists them)\n", counted(others as u64, "archive")));
+    }
+    text
+}
+
 /// Executors that are to come from batch schedulers, a line for each queue.
 pub(super) fn coming(queues: &[Coming]) -> Vec<String> {
     let line = |one: &Coming| {
@@ -181,6 +205,14 @@ fn resources_json(resources: &Resources) -> Value {
     })
 }
 
+fn unwritten_json(unwritten: &Unwritten) -> Value {
+    json!({
+        "archive": *unwritten.archive,
+        "since": unwritten.since.0 as f64 / 1e6,
+        "error": *unwritten.error,
+    })
+}
+
 fn status_json(status: &Status) -> Value {
     let reason = |one: &Coming| Some(one.reason.clone()).filter(|reason| !reason.is_empty());
     let coming = status.coming.iter();
@@ -203,6 +235,7 @@ fn status_json(status: &Status) -> Value {
                 "prefetched": executor.prefetched,
                 "cache": executor.cache.as_ref().map(caches::json),
                 "nodes": executor.nodes,
+                "unwritten": executor.unwritten.iter().map(unwritten_json).collect::<Vec<_>>(),
             })
         })
         .collect();
@@ -305,6 +338,7 @@ mod tests {
             suspended_until: None,
             cache: None,
             nodes: None,
+            unwritten: Vec::new(),
         };
         (0..count).map(executor).collect()
     }

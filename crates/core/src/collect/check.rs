@@ -26,6 +26,8 @@ impl Collector {
         });
         let bytes: u64 = written.clone().map(|(_, _, one)| one.bytes).sum();
         ensure!(bytes == self.writing_bytes, "what is written is miscounted");
+        let forgotten = self.failing.archives().find(|archive| !self.sets.contains(archive));
+        ensure!(forgotten.is_none(), "{forgotten:?} fails, and nothing waits for it");
         let mut open = BTreeMap::new();
         for (item, archive, one) in self.sets.waiting().chain(written) {
             ensure!(open.insert(item, (archive, one.owner)).is_none(), "{item:?} is staged twice");

@@ -26,8 +26,7 @@ struct Set {
     is_due: bool,
     /// A file of it is being written: then no other is.
     is_writing: bool,
-    /// Writes in a row that failed, and when the next may begin.
-    tries: u32,
+    /// When the next write may begin, if the last one failed.
     retry_at: Time,
     /// Its entry among the times, if it has one.
     listed: Option<Time>,
@@ -119,30 +118,30 @@ impl Sets {
         Some((archive, members))
     }
 
-    /// Writes of an archive in a row that failed.
-    pub(super) fn tries(&self, archive: &Arc<str>) -> u32 {
-        self.sets.get(archive).map_or(0, |set| set.tries)
+    /// Whether anything of an archive waits or is being written.
+    pub(super) fn contains(&self, archive: &Arc<str>) -> bool {
+        self.sets.contains_key(archive)
     }
 
     /// A file of an archive was written, or is given up.
-    pub(super) fn succeeded(&mut self, archive: &Arc<str>, delay: u64) {
+    pub(super) fn written(&mut self, archive: &Arc<str>, delay: u64) {
         self.change(archive, delay, |set| {
-            (set.is_writing, set.tries, set.retry_at) = (false, 0, Time::default());
+            (set.is_writing, set.retry_at) = (false, Time::default());
         });
     }
 
-    /// Outputs were not written: they are again, at once or as `retry` says.
+    /// Outputs were not written: they are again, at once or when `retry` says.
     pub(super) fn put_back(
         &mut self,
         archive: &Arc<str>,
         members: BTreeMap<ItemId, Waiting>,
-        retry: Option<(Time, u32)>,
+        retry: Option<Time>,
         delay: u64,
     ) {
         self.change(archive, delay, |set| {
             set.is_writing = false;
-            if let Some((at, tries)) = retry {
-                (set.retry_at, set.tries) = (at, tries);
+            if let Some(at) = retry {
+                set.retry_at = at;
             }
             set.is_due |= !members.is_empty();
             set.bytes += members.values().map(|one| one.bytes).sum::<u64>();

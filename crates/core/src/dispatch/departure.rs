@@ -39,6 +39,7 @@ impl Dispatcher {
     /// Takes an executor out of the books, with its tasks still in flight.
     pub(super) fn remove_executor(&mut self, id: ExecutorId, reason: &'static str) -> Departed {
         let executor = self.fleet.remove(id, self.now);
+        self.collectors.left(id);
         let notices = self.placement.executor_left(id, &self.instances);
         self.notify(notices);
         if let Some(connection) = executor.connection {

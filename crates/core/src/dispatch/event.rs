@@ -4,6 +4,7 @@ use super::diffusion::{PolicyError, PolicyOptions};
 use super::journal_room::Disk;
 use super::pages::{Page, PagePlace};
 use super::{Expiry, JoinError, Record, Selection, Subtree};
+use crate::collect::Unwritten;
 use crate::data::declared::{AssignedData, CacheRoom, DataOrder, Serving};
 use crate::data::stage::Changes;
 use crate::limits::{INSTANCES_MAX, NAME_BYTES_MAX};
@@ -170,6 +171,9 @@ pub struct Update {
     pub cache: Option<Box<Changes>>,
     /// What is below it, if it is a relay and has not said so yet.
     pub subtree: Option<Box<Subtree>>,
+    /// The archives that it cannot write for now, if that has changed; in each session
+    /// anew.
+    pub unwritten: Option<Vec<Unwritten>>,
 }
 
 impl Update {
@@ -184,6 +188,7 @@ impl Update {
             && self.kept.is_empty()
             && self.cache.is_none()
             && self.subtree.is_none()
+            && self.unwritten.is_none()
     }
 }
 

@@ -33,6 +33,9 @@ impl Dispatcher {
         if let Some(changes) = update.cache {
             self.cache_changed(id, *changes);
         }
+        if let Some(unwritten) = update.unwritten {
+            self.collectors.note(id, unwritten);
+        }
         for held in &update.staged {
             self.stage(id, held);
         }

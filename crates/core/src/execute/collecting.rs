@@ -5,7 +5,7 @@
 use super::streams::{fail, name_outputs};
 use super::{Action, Executor};
 use crate::collect::{
-    self, CollectOptions, Collector, ItemId, Member, OwnerId, WriteFailure, WriteId,
+    self, CollectOptions, Collector, ItemId, Member, OwnerId, Unwritten, WriteFailure, WriteId,
 };
 use crate::data::object::{Object, ObjectId};
 use crate::dispatch::Held;
@@ -143,6 +143,17 @@ impl Collecting {
     /// A session begins: the dispatcher is told of all.
     pub(super) fn tell_anew(&mut self) {
         self.untold = self.reports.values().map(held_of).collect();
+        self.collector.tell_anew();
+    }
+
+    /// The archives that cannot be written for now, if that has changed.
+    pub(super) fn unwritten(&mut self) -> Option<Vec<Unwritten>> {
+        self.collector.unwritten()
+    }
+
+    /// Whether that has changed.
+    pub(super) fn has_news(&self) -> bool {
+        self.collector.has_news()
     }
 
     /// Whether there are tasks to tell of.

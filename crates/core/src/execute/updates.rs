@@ -2,6 +2,7 @@
 //! acknowledged.
 
 use super::Executor;
+use crate::collect::Unwritten;
 use crate::data::stage::Changes;
 use crate::dispatch::check::ensure;
 use crate::dispatch::{CheckError, Held, Update};
@@ -22,7 +23,8 @@ impl Executor {
         let changes = self.cache_changes();
         let kept = self.overflows.next();
         let staged = self.collecting.next();
-        self.updates.next_update(changes, kept, staged)
+        let unwritten = self.collecting.unwritten();
+        self.updates.next_update(changes, kept, staged, unwritten)
     }
 
     /// Until when reports wait for those that follow them, if they do. The
@@ -39,6 +41,7 @@ impl Executor {
             && !self.queue.is_empty()
             && !self.updates.is_full()
             && !self.overflows.is_telling()
+            && !self.collecting.has_news()
             && self.updates.has_only_reports(self.collecting.is_telling());
         held.then_some(until)
     }
@@ -122,10 +125,12 @@ impl Updates {
         cache: Option<Box<Changes>>,
         kept: Vec<(u64, u64)>,
         staged: Vec<Held>,
+        unwritten: Option<Vec<Unwritten>>,
     ) -> Option<Update> {
         if cache.is_none()
             && kept.is_empty()
             && staged.is_empty()
+            && unwritten.is_none()
             && self.pending.is_empty()
             && self.returned.is_empty()
             && !self.recalled
@@ -147,6 +152,7 @@ impl Updates {
         self.heartbeat = false;
         Some(Update {
             subtree: None,
+            unwritten,
             cache,
             kept,
             staged,

@@ -396,6 +396,7 @@ fn whoever_says_anything_is_more_than_alive() {
         Update { leaving: true, ..Update::default() },
         Update { kept: vec![(1, 2)], ..Update::default() },
         Update { cache: Some(Box::<Changes>::default()), ..Update::default() },
+        Update { unwritten: Some(Vec::new()), ..Update::default() },
     ] {
         assert!(!update.is_heartbeat(), "{update:?}");
     }

@@ -228,6 +228,7 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(connection, number, reports, (returned, staged), bits, (kept, subtree))| Event::Update {
                 connection,
                 update: Update { cache: None,
+                    unwritten: None,
                     subtree,
                     kept,
                     number,

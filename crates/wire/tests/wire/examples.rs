@@ -9,6 +9,7 @@ mod records;
 mod refusals;
 
 use data::{cache_state, found_object, object_status, placed};
+use falkon_core::collect::Unwritten;
 use falkon_core::data::declared::{
     AssignedData, CacheRoom, DataOrder, Declared, Lend, Lists, Located, Peer, Serving,
 };
@@ -209,6 +210,11 @@ fn data_order() -> DataOrder {
         striped: vec![(objects()[0].id, vec![ExecutorId(4), ExecutorId(300), ExecutorId(4)])],
         may_leave: true,
     }
+}
+
+fn unwritten() -> Vec<Unwritten> {
+    let error = "No space left on device (os error 28)".into();
+    vec![Unwritten { archive: "/store/scores.zip".into(), since: NOW, error }]
 }
 
 fn cache_changes() -> Changes {
@@ -453,6 +459,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         suspended_until: Some(NOW.after(9)),
         cache: Some(CacheStatus { objects: 12, state: cache_state() }),
         nodes: Some(640),
+        unwritten: unwritten(),
     }];
     let version = "0.1.0".to_owned();
     let (now, coming, next) = (NOW.after(5), provision::coming(), Some((4, 300)));
@@ -532,6 +539,7 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
         kept: vec![(9, 1), (300, 70_000)],
         ..Update::default()
     };
+    let failing = Update { number: 2, unwritten: Some(unwritten()), ..Update::default() };
     let lending = Update { number: 1, subtree: Some(Box::new(subtree())), ..Update::default() };
     vec![
         ("join_serving", FromExecutor::Join(Join { serves: Some(serves), ..join.clone() })),
@@ -541,6 +549,7 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
         ("update_cache", cached(11, cache_changes())),
         ("update_cache_anew", cached(1, Changes { anew: true, ..Changes::default() })),
         ("update_subtree", FromExecutor::Update(lending)),
+        ("update_unwritten", FromExecutor::Update(failing)),
         ("heartbeat", FromExecutor::Update(Update { number: 10, ..Update::default() })),
     ]
 }

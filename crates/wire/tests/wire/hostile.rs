@@ -194,7 +194,7 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     }
     // What an executor keeps, and is to discard.
     let runs = list_of(b"\x92\x00\x00");
-    let kept = [&b"\x92\x01\x99\x00\x90\x90\xc2\xc2\x90"[..], &runs, b"\xc0\xc0"].concat();
+    let kept = [&b"\x92\x01\x9a\x00\x90\x90\xc2\xc2\x90"[..], &runs, b"\xc0\xc0\xc0"].concat();
     assert!(FromExecutor::from_bytes(&kept).is_ok());
     all_bounded(&kept);
     let discard = [&b"\x92\x01\x9a\x00\x90\x90\x00\x90\x90\x90"[..], &runs, b"\xc0\xc2"].concat();
@@ -204,11 +204,16 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let nodes = list_of(b"\x92\x94\x00\x00\x00\x90\x00");
     let relays = list_of(b"\x00");
     for [relays, nodes] in [[&relays[..], b"\x90"], [b"\x90", &nodes]] {
-        let head = &b"\x92\x01\x99\x00\x90\x90\xc2\xc2\x90\x90\xc0\x93\x00"[..];
-        let update = [head, relays, nodes].concat();
+        let head = &b"\x92\x01\x9a\x00\x90\x90\xc2\xc2\x90\x90\xc0\x93\x00"[..];
+        let update = [head, relays, nodes, b"\xc0"].concat();
         assert!(FromExecutor::from_bytes(&update).is_ok());
         all_bounded(&update);
     }
+    // Archives that an executor cannot write.
+    let unwritten = list_of(b"\x93\xa0\x00\xa0");
+    let update = [&b"\x92\x01\x9a\x00\x90\x90\xc2\xc2\x90\x90\xc0\xc0"[..], &unwritten].concat();
+    assert!(FromExecutor::from_bytes(&update).is_ok());
+    all_bounded(&update);
     // What an executor says of its cache.
     let ids = list_of(&[&b"\xc4\x10"[..], &[0; 16]].concat());
     let named = list_of(&object);
@@ -220,8 +225,8 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
         [none, none, &ids, none],
         [none, none, none, &silent],
     ] {
-        let head = &b"\x92\x01\x99\x00\x90\x90\xc2\xc2\x90\x90\x97\xc2\x90"[..];
-        let update = [head, removed, named, b"\xc0", unobtainable, silent, b"\xc0"].concat();
+        let head = &b"\x92\x01\x9a\x00\x90\x90\xc2\xc2\x90\x90\x97\xc2\x90"[..];
+        let update = [head, removed, named, b"\xc0", unobtainable, silent, b"\xc0\xc0"].concat();
         assert!(FromExecutor::from_bytes(&update).is_ok());
         all_bounded(&update);
     }
@@ -243,7 +248,8 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let report = [&b"\x98\x00\x00\x00\x92\x00\x00\x91\x09\x00\x00"[..], &detail].concat();
     let one = [&b"\x91\x98\x00\x00\x00\x92\x00\x00\x91\x09\x00\x00"[..], &named].concat();
     for reports in [list_of(&report), one] {
-        let update = [&b"\x92\x01\x99\x00"[..], &reports, b"\x90\xc2\xc2\x90\x90\xc0\xc0"].concat();
+        let update =
+            [&b"\x92\x01\x9a\x00"[..], &reports, b"\x90\xc2\xc2\x90\x90\xc0\xc0\xc0"].concat();
         assert!(FromExecutor::from_bytes(&update).is_ok());
         all_bounded(&update);
     }

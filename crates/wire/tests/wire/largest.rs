@@ -3,6 +3,7 @@
 //! and reports of every shape are in [`crate::sizes`].
 
 use crate::examples::variants;
+use falkon_core::collect::Unwritten;
 use falkon_core::data::declared::{CacheRoom, Serving};
 use falkon_core::data::limits::{BROADCASTS_MAX, CHANGES_OBJECTS_MAX};
 use falkon_core::data::object::{Object, ObjectId};
@@ -315,6 +316,11 @@ fn the_largest_message_of_every_kind_from_an_executor_fits_a_frame() {
         unobtainable: vec![ObjectId(u128::MAX); UNOBTAINABLE_OBJECTS_MAX],
         silent: vec![(ObjectId(u128::MAX), ExecutorId(NUMBER)); BROADCASTS_MAX],
     };
+    let unwritten = Unwritten {
+        archive: "a".repeat(URL_BYTES_MAX).into(),
+        since: Time(NUMBER),
+        error: "e".repeat(UNWRITTEN_ERROR_BYTES_MAX).into(),
+    };
     let update = Update {
         number: NUMBER,
         reports: reports(),
@@ -325,6 +331,7 @@ fn the_largest_message_of_every_kind_from_an_executor_fits_a_frame() {
         kept: runs(UPDATE_KEPT_RUNS_MAX),
         cache: Some(Box::new(changes)),
         subtree: Some(Box::new(subtree())),
+        unwritten: Some(vec![unwritten; UNWRITTEN_ARCHIVES_MAX]),
     };
     let all = [FromExecutor::Join(join), FromExecutor::Update(update)];
     all_fit("from an executor", MESSAGE_BYTES_MAX, &all);

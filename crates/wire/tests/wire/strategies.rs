@@ -12,11 +12,10 @@ use crate::examples;
 use data::{
     access, access_error, assigned_data, cache_room, changes, data_order, declared, found_object,
     lists, object, object_id, object_status, policy, policy_error, policy_name, purpose, serving,
-    shared_text, ticket, usage,
+    shared_text, subtree, ticket, unwritten, usage,
 };
 use falkon_core::dispatch::{
-    Assigned, BatchId, Delivery, Held, Join, Lease, NodeClass, Order, Prepare, RequestError,
-    Selection, Subtree, Update,
+    Assigned, BatchId, Delivery, Held, Join, Lease, Order, Prepare, RequestError, Selection, Update,
 };
 use falkon_core::relay::Note;
 use falkon_core::result::{
@@ -535,15 +534,6 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
     ]
 }
 
-fn subtree() -> impl Strategy<Value = Subtree> {
-    let nodes = (resources(), number()).prop_map(|(capacity, count)| NodeClass { capacity, count });
-    (number(), vec(number(), 0..5), vec(nodes, 0..5)).prop_map(|(process, relays, nodes)| Subtree {
-        process,
-        relays,
-        nodes,
-    })
-}
-
 pub(crate) fn note() -> impl Strategy<Value = Note> {
     prop_oneof![
         number().prop_map(Note::Identity),
@@ -570,10 +560,23 @@ pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
     let flags = (any::<bool>(), any::<bool>());
     let tasks = (vec(report(), 0..20), vec(held(), 0..5), vec(held(), 0..5));
     let kept = vec((number(), number()), 0..5);
-    let besides = (option::of(changes()), option::of(subtree().prop_map(Box::new)));
+    let lent = option::of(subtree().prop_map(Box::new));
+    let besides = (option::of(changes()), lent, option::of(unwritten()));
     let update = (number(), tasks, flags, kept, besides).prop_map(
-        |(number, (reports, returned, staged), (recalled, leaving), kept, (cache, subtree))| {
-            Update { number, reports, returned, recalled, leaving, staged, kept, cache, subtree }
+        |(number, (reports, returned, staged), (recalled, leaving), kept, besides)| {
+            let (cache, subtree, unwritten) = besides;
+            Update {
+                number,
+                reports,
+                returned,
+                recalled,
+                leaving,
+                staged,
+                kept,
+                cache,
+                subtree,
+                unwritten,
+            }
         },
     );
     prop_oneof![join.prop_map(FromExecutor::Join), update.prop_map(FromExecutor::Update)]

@@ -112,6 +112,12 @@ fn outputs_wait_until_a_full_store_has_room() {
     let access = dispatcher.access();
     let disk = full_disk(&site);
     let (executor, id) = staging(&dispatcher, &access);
+    poll("the status names the archive", || {
+        let status = access.run("status", &[]).exits(0);
+        let line =
+            status.text().lines().find(|line| line.contains("store/a.zip is not written by"));
+        line.is_some_and(|line| line.contains("No space left on device"))
+    });
     std::fs::remove_file(site.path("store/filler")).unwrap();
     are_safe(&site, &access, &id, "store/a.zip");
     end(executor);

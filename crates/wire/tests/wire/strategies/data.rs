@@ -1,6 +1,7 @@
 //! Arbitrary data objects, and what is said of them.
 
-use super::{bytes, executor, number, small, text};
+use super::{bytes, executor, number, resources, small, text, time};
+use falkon_core::collect::Unwritten;
 use falkon_core::data::declared::{
     AssignedData, CacheRoom, DataOrder, Declared, Lend, Lists, Located, Peer, Serving,
 };
@@ -11,7 +12,7 @@ use falkon_core::dispatch::diffusion::{
     POLICIES, PolicyError, PolicyName, PolicyOption, PolicyOptions,
 };
 use falkon_core::dispatch::{
-    Access, AccessError, FoundObject, HolderStatus, ObjectStatus, Purpose,
+    Access, AccessError, FoundObject, HolderStatus, NodeClass, ObjectStatus, Purpose, Subtree,
 };
 use falkon_core::task::Time;
 use falkon_wire::hidden::Hidden;
@@ -242,4 +243,22 @@ pub(super) fn policy_error() -> impl Strategy<Value = PolicyError> {
         (prop::sample::select(options), policy_name())
             .prop_map(|(option, policy)| PolicyError::NotWith { option, policy }),
     ]
+}
+
+pub(super) fn unwritten() -> impl Strategy<Value = Vec<Unwritten>> {
+    let one = (text(), time(), text()).prop_map(|(archive, since, error)| Unwritten {
+        archive: archive.into(),
+        since,
+        error: error.into(),
+    });
+    vec(one, 0..3)
+}
+
+pub(super) fn subtree() -> impl Strategy<Value = Subtree> {
+    let nodes = (resources(), number()).prop_map(|(capacity, count)| NodeClass { capacity, count });
+    (number(), vec(number(), 0..5), vec(nodes, 0..5)).prop_map(|(process, relays, nodes)| Subtree {
+        process,
+        relays,
+        nodes,
+    })
 }
