@@ -57,6 +57,7 @@ mod submit;
 mod submitters;
 mod subscriptions;
 mod subtree;
+mod unmet;
 mod unoffered;
 mod update;
 mod values;
@@ -78,6 +79,7 @@ use pages::Paging;
 use placement::Placement;
 use runnable::Runnable;
 use std::collections::BTreeSet;
+use unmet::Unmet;
 use unoffered::Unoffered;
 
 pub use ack_coalescing::{AckCoalescing, AckEvent, Classify, Traffic};
@@ -133,6 +135,8 @@ pub struct Dispatcher {
     collectors: Collectors,
     /// The relays that lend this dispatcher's executors.
     lent_to: BTreeSet<u64>,
+    /// Demand on its way down to relays.
+    unmet: Unmet,
 }
 
 impl Dispatcher {
@@ -197,10 +201,12 @@ impl Dispatcher {
             }
             Event::Join { connection, join } => self.join(connection, join),
             Event::Update { connection, update } => self.update(connection, update),
+            Event::Unmet { connection, waiting } => self.hear_unmet(connection, waiting),
             Event::Release { executor } => self.release_executor(executor),
             Event::Written { connection, messages } => self.written(connection, messages),
             Event::Closed { connection } => {
                 self.detach(connection);
+                self.unmet.close(connection);
                 self.closed(connection);
             }
             Event::PageStored { instance, from, place } => self.page_stored(instance, from, place),
@@ -243,7 +249,8 @@ impl Dispatcher {
         let pages = self.paging.retry_at().map(|at| (at, "a page to write again"));
         let lifetime = self.instances.next_expiry().map(|at| (at, "lifetime of an instance"));
         let unoffered = self.unoffered.due().map(|at| (at, "need that nobody offers"));
-        [executors, recovery, pages, lifetime, unoffered].into_iter().flatten().min()
+        let unmet = self.unmet_due().map(|at| (at, "demand that relays are told"));
+        [executors, recovery, pages, lifetime, unoffered, unmet].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`. Calling it early does no harm.
@@ -257,6 +264,7 @@ impl Dispatcher {
         self.fleet.send_due_orders(self.now);
         self.paging.end_pause(self.now);
         self.unplaced |= self.unoffered.take_due(self.now);
+        self.tell_unmet();
         self.expire();
         self.fleet.end_due_suspensions(self.now);
         while let Some(id) = self.fleet.due_silent(self.now) {

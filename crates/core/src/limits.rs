@@ -29,6 +29,11 @@ pub const RELAY_SUBMISSION_BYTES_MAX: u64 = 4 << 20;
 pub const RELAY_RETRY_MICROS: u64 = 1_000_000;
 /// How long a task stays below a relay where no node is large enough for it any more.
 pub const RELAY_UNOFFERED_MICROS: u64 = 10_000_000;
+/// How often relays are told what waits for nodes that they can get, at most.
+pub const UNMET_MICROS: u64 = 500_000;
+/// How long that counts below a relay without a session above: a request for nodes
+/// that waits for hours is not worth less because a connection is lost.
+pub const RELAY_UNMET_MICROS: u64 = 600_000_000;
 /// Relays below one another and side by side that one dispatcher knows of.
 pub const SUBTREE_RELAYS_MAX: usize = 4096;
 /// The address where an executor serves what it caches, and what it is known

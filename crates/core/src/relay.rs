@@ -29,9 +29,10 @@ use crate::dispatch::{
 };
 use crate::execute::updates::Updates;
 use crate::limits::{
-    COALESCE_MICROS, HEARTBEAT_MICROS, RELAY_RETRY_MICROS, RELAY_UNOFFERED_MICROS,
-    SUBMISSION_TASKS_MAX,
+    COALESCE_MICROS, HEARTBEAT_MICROS, RELAY_RETRY_MICROS, RELAY_UNMET_MICROS,
+    RELAY_UNOFFERED_MICROS, SUBMISSION_TASKS_MAX,
 };
+use crate::provision::Waiting;
 use crate::result::{Detail, Finished, Outcome, Report};
 use crate::runset::RunSet;
 use crate::task::{InstanceId, Resources, Rows, Submission, TaskId, Time};
@@ -53,6 +54,8 @@ pub enum Event {
     Disconnected,
     /// The dispatcher above speaks.
     Order(Order),
+    /// It says which tasks wait there for nodes that can be got below.
+    Unmet(Vec<Waiting>),
     /// What is below, as the dispatcher there says.
     Subtree(Subtree),
     /// The dispatcher below has accepted a submission. Submissions are answered in
@@ -128,6 +131,9 @@ pub enum Action {
     Withdraw(u64),
     /// The dispatcher below may forget so many task results, from the first.
     Acknowledge(u64),
+    /// Tell the dispatcher below which tasks wait above: instead of what it was told
+    /// before.
+    Unmet(Vec<Waiting>),
     /// It was asked to leave, and has left.
     Left,
 }
@@ -165,6 +171,10 @@ pub struct Relay {
     cancelling: RunSet,
     /// When submissions that were refused are sent again.
     retry_at: Option<Time>,
+    /// What waits above, as it was last told below.
+    unmet: Vec<Waiting>,
+    /// When that counts no longer, without a session above.
+    unmet_until: Option<Time>,
     is_leaving: bool,
     has_left: bool,
     actions: VecDeque<Action>,
@@ -191,6 +201,8 @@ impl Relay {
             results: Results::default(),
             cancelling: RunSet::default(),
             retry_at: None,
+            unmet: Vec::new(),
+            unmet_until: None,
             is_leaving: false,
             has_left: false,
             actions: VecDeque::new(),
@@ -229,6 +241,10 @@ impl Relay {
         self.results.delivered_again();
         self.cancelling = RunSet::default();
         self.retry_at = None;
+        // The dispatcher below knows it by the connection.
+        if self.has_unmet() {
+            self.actions.push_back(Action::Unmet(self.unmet.clone()));
+        }
     }
 
     /// The number of the dispatcher that an earlier process had above, in halves.
@@ -288,8 +304,14 @@ impl Relay {
             Event::Disconnected => {
                 self.session = Session::default();
                 self.updates.disconnected();
+                let until = self.now.after(RELAY_UNMET_MICROS);
+                self.unmet_until = self.unmet_until.or(Some(until)).filter(|_| self.has_unmet());
             }
             Event::Order(order) => self.take_order(order),
+            Event::Unmet(waiting) => {
+                self.unmet_until = None;
+                self.tell_unmet(waiting);
+            }
             Event::Subtree(subtree) => {
                 let subtree = Subtree { process: self.process, ..subtree };
                 if self.subtree.as_ref() != Some(&subtree) {
@@ -330,7 +352,8 @@ impl Relay {
         let heartbeat = joined.then(|| (spoke.after(HEARTBEAT_MICROS), "heartbeat"));
         let reports = self.reports_held_until().map(|at| (at, "reports that follow"));
         let retry = self.retry_at.map(|at| (at, "a submission that was refused"));
-        [heartbeat, reports, retry].into_iter().flatten().min()
+        let unmet = self.unmet_until.map(|at| (at, "demand of before"));
+        [heartbeat, reports, retry, unmet].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`. Calling it early does no harm.
@@ -341,6 +364,9 @@ impl Relay {
         }
         if self.retry_at.take_if(|at| *at <= self.now).is_some() {
             self.outgoing.restart();
+        }
+        if self.unmet_until.take_if(|at| *at <= self.now).is_some() {
+            self.tell_unmet(Vec::new());
         }
     }
 
@@ -542,6 +568,16 @@ impl Relay {
             ended,
             detail,
         });
+    }
+
+    fn has_unmet(&self) -> bool {
+        !self.unmet.is_empty()
+    }
+
+    /// Tells the dispatcher below what waits above.
+    fn tell_unmet(&mut self, waiting: Vec<Waiting>) {
+        self.unmet.clone_from(&waiting);
+        self.actions.push_back(Action::Unmet(waiting));
     }
 
     /// A time on the clock above.

@@ -597,6 +597,10 @@ impl Driver {
                     let message = Outgoing::Executor(ToExecutor::Order(order));
                     self.outgoing.push((connection, message));
                 }
+                Action::Unmet { connection, waiting } => {
+                    let message = Outgoing::Executor(ToExecutor::Unmet { waiting });
+                    self.outgoing.push((connection, message));
+                }
                 Action::Refuse { connection, error } => {
                     let reason = error.to_string();
                     (self.log)(&format!("refused an executor: {reason}"));

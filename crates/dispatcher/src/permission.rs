@@ -25,6 +25,7 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         FromClient::Create { .. }
         | FromClient::Stop { .. }
         | FromClient::Provision { .. }
+        | FromClient::Unmet { .. }
         | FromClient::Subtree { .. } => None,
     }
 }
@@ -48,7 +49,7 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Subtree { request, .. }
         | FromClient::Withdraw { request, .. }
         | FromClient::Stop { request } => Some(*request),
-        FromClient::Acknowledge { .. } => None,
+        FromClient::Acknowledge { .. } | FromClient::Unmet { .. } => None,
     }
 }
 

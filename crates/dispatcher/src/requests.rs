@@ -131,6 +131,7 @@ impl Driver {
             FromClient::Withdraw { request, instance, count } => {
                 Event::Withdraw { connection, request, instance, count }
             }
+            FromClient::Unmet { waiting } => Event::Unmet { connection, waiting },
             FromClient::Subtree { request, relay } => {
                 let subtree = self.core.subtree(relay);
                 self.answer_question(connection, request, ToClient::Subtree { request, subtree });

@@ -18,9 +18,9 @@ impl Classify for Outgoing {
             Outgoing::Executor(ToExecutor::Order(order)) => {
                 Traffic::Tasks(order.assign.iter().map(|assigned| assigned.count).sum())
             }
-            Outgoing::Executor(ToExecutor::Welcome { .. } | ToExecutor::Refused { .. }) => {
-                Traffic::Tasks(0)
-            }
+            Outgoing::Executor(
+                ToExecutor::Welcome { .. } | ToExecutor::Unmet { .. } | ToExecutor::Refused { .. },
+            ) => Traffic::Tasks(0),
             Outgoing::Client(ToClient::Accepted { count, .. }) => Traffic::Acceptance(*count),
             Outgoing::Client(_) | Outgoing::Answer(_) => Traffic::Other,
         }

@@ -365,6 +365,8 @@ impl Driver {
                             self.core.handle(self.clock.now(), Event::Connected);
                         }
                         ToExecutor::Refused { reason } => self.refused = Some(reason),
+                        // It gets no nodes.
+                        ToExecutor::Unmet { .. } => {}
                         ToExecutor::Order(order) => {
                             self.core.handle(self.clock.now(), Event::Order(order));
                         }

@@ -14,6 +14,7 @@ use falkon_core::dispatch::{
     Access, Delivery, FoundObject, InstanceOptions, ObjectStatus, Purpose, RequestError, Selection,
     Subtree,
 };
+use falkon_core::provision;
 use falkon_core::result::Stream;
 use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId};
 use falkon_wire::codec::Wire;
@@ -251,6 +252,16 @@ impl Client {
             ToClient::Subtree { subtree, .. } => Ok(subtree),
             other => Err(unexpected(other)),
         }
+    }
+
+    /// Says which tasks wait at a dispatcher above, for a relay: instead of what was
+    /// said before over this connection. There is no answer.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn tell_unmet(&self, waiting: Vec<provision::Waiting>) -> Result<(), ClientError> {
+        let message = FromClient::Unmet { waiting };
+        self.queue.send(message).await.map_err(|_| ClientError::Lost)
     }
 
     /// Frees an instance with everything in it.

@@ -2,6 +2,7 @@
 
 use super::Upstream;
 use falkon_core::dispatch::Order;
+use falkon_core::provision::Waiting;
 use falkon_core::task::Time;
 use falkon_net::Log;
 use falkon_net::secure::{ConnectError, FrameReader, FrameWriter, Role, connect_from};
@@ -25,6 +26,7 @@ const WRITE_BYTES_MAX: usize = 1 << 20;
 pub(super) enum FromAbove {
     Connected(Session, Time),
     Order(Order),
+    Unmet(Vec<Waiting>),
     /// It does not take the relay in; why.
     Refused(String),
     /// It cannot be reached at all.
@@ -127,6 +129,7 @@ async fn read(
                     messages.push(FromAbove::Connected(Session { say: say.clone() }, now));
                 }
                 Ok(ToExecutor::Order(order)) => messages.push(FromAbove::Order(order)),
+                Ok(ToExecutor::Unmet { waiting }) => messages.push(FromAbove::Unmet(waiting)),
                 Ok(ToExecutor::Refused { reason }) => messages.push(FromAbove::Refused(reason)),
                 Err(error) => return Some(format!("it sent what is no message: {error}")),
             }

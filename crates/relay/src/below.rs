@@ -92,6 +92,7 @@ async fn speak(
                 let runs = client.withdraw(instance, count).await?;
                 let _ = answer.send(FromBelow::Event(Event::Withdrawn(runs)));
             }
+            Action::Unmet(waiting) => client.tell_unmet(waiting).await?,
             Action::Acknowledge(upto) => client.acknowledge(instance, upto).await?,
             Action::Note(_) | Action::Join(_) | Action::Update(_) | Action::Left => {}
         }

@@ -267,6 +267,7 @@ impl Driver {
                         self.tell(Event::Connected { above: now });
                     }
                     Some(FromAbove::Order(order)) => self.tell(Event::Order(order)),
+                    Some(FromAbove::Unmet(waiting)) => self.tell(Event::Unmet(waiting)),
                     Some(FromAbove::Refused(why)) => return Err(RelayError::Refused(why)),
                     Some(FromAbove::Failed(error)) => return Err(RelayError::Connect(error)),
                     Some(FromAbove::Ended) | None => {

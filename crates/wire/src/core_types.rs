@@ -17,6 +17,7 @@ use falkon_core::dispatch::{
     InstanceOptions, Join, Keep, Lease, NodeClass, ObjectStatus, Order, Page, PagePlace,
     PagedOutput, Prepare, Purpose, Record, RequestError, Selection, StoredPage, Subtree, Update,
 };
+use falkon_core::provision::Waiting;
 use falkon_core::relay::Note;
 use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
@@ -202,7 +203,8 @@ wire_struct!(Update {
     unwritten,
 });
 wire_struct!(Unwritten { archive, since, error });
-wire_struct!(Subtree { process, relays, nodes });
+wire_struct!(Subtree { process, relays, nodes, obtainable, is_unknown_obtainable });
+wire_struct!(Waiting { need, tasks, estimate_micros, lasts_micros });
 wire_struct!(NodeClass { capacity, count });
 wire_enum!(Note {
     0 => Identity(identity),
@@ -282,6 +284,8 @@ wire_list!(
     (ObjectId, Vec<ExecutorId>),
     ExecutorId,
     (Resources, u64),
+    Resources,
+    Waiting,
     NodeClass,
     Note,
     ObjectStatus,

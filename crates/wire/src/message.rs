@@ -13,6 +13,7 @@ use falkon_core::dispatch::{
     Access, AccessError, Delivery, FoundObject, InstanceOptions, Join, ObjectStatus, Order,
     Purpose, RequestError, Selection, Subtree, Update,
 };
+use falkon_core::provision::Waiting;
 use falkon_core::result::{Counts, Finished, Stream};
 use falkon_core::task::{ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
 use std::sync::Arc;
@@ -175,6 +176,12 @@ pub enum FromClient {
         /// How many tasks, at most.
         count: u64,
     },
+    /// Tasks that wait at a dispatcher above, for a relay: instead of what was said
+    /// before over this connection. No answer.
+    Unmet {
+        /// The tasks.
+        waiting: Vec<Waiting>,
+    },
     /// Ask something of the provisioner. Answer: [`ToClient::Provision`] or
     /// [`ToClient::Done`].
     Provision {
@@ -202,6 +209,7 @@ wire_enum!(FromClient {
     14 => ReachOutput { request, instance, task, stream },
     15 => Subtree { request, relay },
     16 => Withdraw { request, instance, count },
+    17 => Unmet { waiting },
 });
 
 /// The number of a request, from the beginning of a message that need not be
@@ -608,6 +616,12 @@ pub enum ToExecutor {
     },
     /// The order.
     Order(Order),
+    /// To a relay below which nodes can be got: the tasks that wait for some, instead of
+    /// what it was told before.
+    Unmet {
+        /// The tasks.
+        waiting: Vec<Waiting>,
+    },
     /// The executor is not taken in, and would not be if it came again. The
     /// last message.
     Refused {
@@ -619,6 +633,7 @@ wire_enum!(ToExecutor {
     0 => Welcome { now, peer_secret },
     1 => Order(order),
     2 => Refused { reason },
+    3 => Unmet { waiting },
 });
 
 impl ToExecutor {
@@ -627,7 +642,7 @@ impl ToExecutor {
     pub fn has_secret(&self) -> bool {
         match self {
             ToExecutor::Welcome { .. } => true,
-            ToExecutor::Order(_) | ToExecutor::Refused { .. } => false,
+            ToExecutor::Order(_) | ToExecutor::Unmet { .. } | ToExecutor::Refused { .. } => false,
         }
     }
 }

@@ -166,6 +166,28 @@ fn a_relay_lends_the_executors_of_a_dispatcher_that_others_use_too() {
 }
 
 #[trial]
+fn nodes_are_got_below_relays_for_tasks_that_wait_above() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let middle = Relay::start(&site, "middle", dispatcher.access().file());
+    let (dir, upstream) = (site.text("below"), middle.access().file().to_owned());
+    let args = ["relay", "--upstream", &upstream, "--dir", &dir, "--listen", "127.0.0.1:0"];
+    let below = site.start(args.iter().chain(&["--provision", "local"]));
+    below.wait_for("dispatcher at ");
+    let submit = ["--wait", "--json", "--range", "1-20", "--", "echo", "{}"];
+    let results = dispatcher.access().run("submit", &submit).results();
+    assert_eq!(results.len(), 20);
+    assert!(results.iter().all(|result| result["executor"] == "middle"));
+    // The nodes leave with the dispatcher that has asked for them.
+    let access = Access::at(&site, &site.path("below").join("access.json"));
+    access.run("provision", &["remove", "local"]).exits(0);
+    poll_for("the end of the nodes", || {
+        let status = access.status();
+        status["executors"].as_array().unwrap().is_empty().then_some(())
+    });
+}
+
+#[trial]
 fn relays_stand_behind_one_another() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);

@@ -44,15 +44,7 @@ impl Dispatcher {
             durations: std::mem::take(&mut self.tally.durations),
             ..Demand::default()
         };
-        for id in self.runnable.ids() {
-            let instance = &self.instances[&id];
-            for ((_, need), queue) in instance.queues.iter().filter(|(_, queue)| queue.len > 0) {
-                let need = &self.needs[need].resources;
-                let estimate = queue.estimate(&instance.batches, queue.measured);
-                let lasts = queue.user_estimate(&instance.batches).unwrap_or(0);
-                add_waiting(&mut demand.waiting, need, (queue.len, estimate, lasts));
-            }
-        }
+        self.add_ready(&mut demand.waiting, |_| true);
         let mut until = self.now;
         let mut knows_all = true;
         for executor in self.fleet.iter() {
@@ -140,7 +132,11 @@ impl Dispatcher {
 
 /// Adds tasks, how long they are expected to run and how long their users say,
 /// to those with the same need of which the latter is not very different.
-fn add_waiting(waiting: &mut Vec<Waiting>, need: &Resources, added: (u64, Option<u64>, u64)) {
+pub(super) fn add_waiting(
+    waiting: &mut Vec<Waiting>,
+    need: &Resources,
+    added: (u64, Option<u64>, u64),
+) {
     let (tasks, estimate, lasts) = added;
     let is_full = waiting.len() >= DEMAND_NEEDS_MAX;
     let is_like = |one: &Waiting| one.lasts_micros.checked_ilog2() == lasts.checked_ilog2();

@@ -40,6 +40,7 @@ impl Dispatcher {
     pub(super) fn remove_executor(&mut self, id: ExecutorId, reason: &'static str) -> Departed {
         let executor = self.fleet.remove(id, self.now);
         self.collectors.left(id);
+        self.unmet.forget_executor(id);
         let notices = self.placement.executor_left(id, &self.instances);
         self.notify(notices);
         if let Some(connection) = executor.connection {

@@ -8,6 +8,7 @@ use crate::collect::Unwritten;
 use crate::data::declared::{AssignedData, CacheRoom, DataOrder, Serving};
 use crate::data::stage::Changes;
 use crate::limits::{INSTANCES_MAX, NAME_BYTES_MAX};
+use crate::provision::Waiting;
 use crate::result::{Counts, Finished, Report, Tries};
 use crate::task::{
     AllocationId, ExecutorId, InstanceId, Resources, Rows, Submission, SubmissionError, TaskClass,
@@ -332,6 +333,14 @@ pub enum Event {
         /// The executor.
         executor: ExecutorId,
     },
+    /// Tasks that wait at a dispatcher above, as a relay to it says: instead of what
+    /// was said before over this connection.
+    Unmet {
+        /// The connection.
+        connection: ConnectionId,
+        /// The tasks.
+        waiting: Vec<Waiting>,
+    },
     /// More of the [`Action::Deliver`] for a connection have been written to
     /// it, or are on their way by other means. Without this, results
     /// stop after [`UNWRITTEN_BYTES_MAX`](crate::limits::UNWRITTEN_BYTES_MAX).
@@ -576,6 +585,14 @@ pub enum Action {
         connection: ConnectionId,
         /// What.
         order: Order,
+    },
+    /// Tell a relay below which nodes can be got of the tasks that wait for some:
+    /// instead of what it was told before.
+    Unmet {
+        /// To whom.
+        connection: ConnectionId,
+        /// The tasks.
+        waiting: Vec<Waiting>,
     },
     /// Tell an executor that it is not taken in, and close its connection.
     Refuse {

@@ -463,7 +463,7 @@ impl Dispatcher {
                 queue.len > 0
                     && queue.blocked_since.is_some()
                     && !self.could_run(key.1)
-                    && !self.unoffered.can_be_obtained(&self.needs[key.1].resources)
+                    && !self.can_be_obtained(&self.needs[key.1].resources)
             });
             unoffered.extend(queues.map(|(key, _)| ((id, key), micros)));
         }

@@ -26,6 +26,10 @@ pub struct Subtree {
     pub relays: Vec<u64>,
     /// The nodes, one entry for each class.
     pub nodes: Vec<NodeClass>,
+    /// What each kind of node offers that can still be asked of batch schedulers.
+    pub obtainable: Vec<Resources>,
+    /// Nodes can be asked for of which it is not known yet what they offer.
+    pub is_unknown_obtainable: bool,
 }
 
 /// Why a relay is not taken in.
@@ -90,6 +94,12 @@ impl Subtree {
         self.nodes.iter().any(|class| class.count > 0 && class.capacity.fits(need))
     }
 
+    /// Whether a node can be asked for that is large enough.
+    #[must_use]
+    pub fn can_get(&self, need: &Resources) -> bool {
+        self.is_unknown_obtainable || self.obtainable.iter().any(|node| node.fits(need))
+    }
+
     /// How many tasks that each need `need` run side by side, at most `limit`.
     #[must_use]
     pub fn count_of(&self, need: &Resources, limit: u64) -> u64 {
@@ -103,16 +113,20 @@ impl Subtree {
 
     /// Whether a dispatcher keeps all of it.
     fn is_within_bounds(&self) -> bool {
-        let is_kept = |capacity: &Resources| {
-            capacity.is_sound()
-                && capacity.custom.len() <= CUSTOM_NAMES_MAX
-                && capacity.name_bytes() <= NAME_BYTES_MAX as u64
-        };
         self.nodes.len() <= NODE_CLASSES_MAX
+            && self.obtainable.len() <= NODE_CLASSES_MAX
+            && self.obtainable.iter().all(is_kept)
             && self.relays.len() <= SUBTREE_RELAYS_MAX
             && self.nodes.iter().all(|class| is_kept(&class.capacity))
             && self.total().custom.len() <= CUSTOM_NAMES_MAX
     }
+}
+
+/// Whether a dispatcher keeps resources of these names and numbers.
+pub(super) fn is_kept(capacity: &Resources) -> bool {
+    capacity.is_sound()
+        && capacity.custom.len() <= CUSTOM_NAMES_MAX
+        && capacity.name_bytes() <= NAME_BYTES_MAX as u64
 }
 
 impl Dispatcher {
@@ -137,6 +151,8 @@ impl Dispatcher {
         }
         let incarnation = self.fleet[id].incarnation;
         self.placement.everywhere_mut().forget_due(incarnation);
+        let can_get_nodes = subtree.is_unknown_obtainable || !subtree.obtainable.is_empty();
+        self.unmet.lends(id, can_get_nodes);
         self.fleet.resize(id, subtree, &self.needs, self.now);
         self.unplaced = true;
         Ok(())
@@ -151,6 +167,7 @@ impl Dispatcher {
         }
         let (mut relays, nodes) = self.fleet.subtree();
         relays.insert(0, relay);
-        Subtree { process: 0, relays, nodes }
+        let (obtainable, is_unknown_obtainable) = self.obtainable();
+        Subtree { process: 0, relays, nodes, obtainable, is_unknown_obtainable }
     }
 }

@@ -34,6 +34,10 @@ impl Unoffered {
         self.obtainable.iter().any(|node| node.as_ref().is_none_or(|node| node.fits(need)))
     }
 
+    pub(super) fn obtainable(&self) -> &[Option<Resources>] {
+        &self.obtainable
+    }
+
     /// Takes in all queues that nobody has offered anything for at `now`, with
     /// the time in microseconds that each is given. Returns those whose time is
     /// over.

@@ -13,6 +13,7 @@ use falkon_core::limits::{
     CAPTURE_BYTES_MAX, ERROR_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, RECORD_RUNS_MAX,
     REPORT_BYTES_MAX, SUBMISSION_BYTES_MAX, URL_BYTES_MAX, VALUE_BYTES_MAX,
 };
+use falkon_core::provision::Waiting;
 use falkon_core::relay;
 use falkon_core::result::{Captured, Detail, Finished, Outcome, Overflow, Report, Tries};
 use falkon_core::task::{
@@ -239,6 +240,10 @@ fn event() -> impl Strategy<Value = Event> {
                     leaving: bits == 1,
                 },
             }),
+        1 => (connection.clone(), resources(), any_number()).prop_map(|(connection, need, tasks)| {
+            let one = Waiting { need, tasks, estimate_micros: Some(tasks), lasts_micros: tasks };
+            Event::Unmet { connection, waiting: vec![one] }
+        }),
         1 => connection.prop_map(|connection| Event::Closed { connection }),
     ]
 }
@@ -247,9 +252,12 @@ fn event() -> impl Strategy<Value = Event> {
 fn subtree() -> impl Strategy<Value = Option<Box<Subtree>>> {
     let nodes = (resources(), any_number());
     let nodes = nodes.prop_map(|(capacity, count)| NodeClass { capacity, count });
-    let subtree = (0..3u64, vec(0..4u64, 0..3), vec(nodes, 0..3));
-    let subtree = subtree
-        .prop_map(|(process, relays, nodes)| Some(Box::new(Subtree { process, relays, nodes })));
+    let obtainable = (vec(resources(), 0..2), any::<bool>());
+    let subtree = (0..3u64, vec(0..4u64, 0..3), vec(nodes, 0..3), obtainable);
+    let subtree = subtree.prop_map(|(process, relays, nodes, obtainable)| {
+        let (obtainable, is_unknown_obtainable) = obtainable;
+        Some(Box::new(Subtree { process, relays, nodes, obtainable, is_unknown_obtainable }))
+    });
     prop_oneof![2 => Just(None), 1 => subtree]
 }
 

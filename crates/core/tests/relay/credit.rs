@@ -2,7 +2,8 @@
 
 use crate::world::{SECOND, World};
 use falkon_core::dispatch::{Assigned, BatchId, Held, Order, Prepare, Subtree};
-use falkon_core::limits::NODE_CLASSES_MAX;
+use falkon_core::limits::{NODE_CLASSES_MAX, RELAY_UNMET_MICROS};
+use falkon_core::provision::Waiting;
 use falkon_core::relay::{Action, Event, Note, Relay};
 use falkon_core::result::{Finished, Outcome, Tries};
 use falkon_core::task::{
@@ -213,6 +214,69 @@ fn a_recall_takes_back_what_waits_below_and_nothing_is_acknowledged_too_early() 
     let gone = |below, count| Note::Gone { below, count };
     let notes = vec![gone(100, 2), gone(106, 4)];
     assert_eq!(actions(&mut relay), [Action::Note(notes), Action::Acknowledge(13)]);
+}
+
+/// What a site's provisioner is told: needs in CPUs, and how many tasks.
+fn demand(world: &mut World, site: usize) -> Vec<(u32, u64)> {
+    let now = Time(world.now);
+    let demand = world.dispatcher_mut(site).demand(now);
+    demand.waiting.iter().map(|one| (one.need.cpus_milli / 1000, one.tasks)).collect()
+}
+
+#[test]
+fn demand_flows_down_to_where_nodes_can_be_got_until_they_are_there() {
+    let mut world = World::new(1);
+    let site = world.site(0);
+    let below = world.site(site);
+    let other = world.site(0);
+    world.dispatcher_mut(below).set_obtainable(vec![Some(Resources::cpus(4))]);
+    world.run(SECOND);
+    world.submit(40, sleep(2, 50 * SECOND));
+    world.submit(3, sleep(8, 50 * SECOND));
+    world.run(5 * SECOND);
+    assert_eq!(demand(&mut world, below), [(2, 40)]);
+    assert_eq!(demand(&mut world, other), []);
+    // A connection that is lost for a moment changes nothing.
+    world.cut_site(below);
+    world.cut_below(below, 0);
+    world.run(100_000);
+    assert_eq!(demand(&mut world, below), [(2, 40)]);
+    world.run(5 * SECOND);
+    assert_eq!(demand(&mut world, below), [(2, 40)]);
+    for _ in 0..5 {
+        world.node(below, Resources::cpus(4));
+    }
+    world.run(20 * SECOND);
+    let left: u64 = demand(&mut world, below).iter().map(|(_, tasks)| tasks).sum();
+    assert!((20..40).contains(&left), "{left} tasks wait");
+    world.run(600 * SECOND);
+    assert_eq!(world.results.len(), 40);
+    assert_eq!(demand(&mut world, below), []);
+    assert_eq!(demand(&mut world, 0), [(8, 3)]);
+}
+
+#[test]
+fn demand_from_above_ends_when_the_dispatcher_there_was_away_for_long() {
+    let mut relay = Relay::new(1, 2, "relay".to_owned());
+    relay.begin(InstanceId(3), 0);
+    let waiting = vec![Waiting {
+        need: Resources::cpus(1),
+        tasks: 9,
+        estimate_micros: None,
+        lasts_micros: 0,
+    }];
+    let now = Time(SECOND);
+    relay.handle(now, Event::Subtree(Subtree::default()));
+    relay.handle(now, Event::Connected { above: now });
+    let _ = actions(&mut relay);
+    relay.handle(now, Event::Unmet(waiting.clone()));
+    assert_eq!(actions(&mut relay), [Action::Unmet(waiting)]);
+    relay.handle(now, Event::Disconnected);
+    relay.handle_timeout(now.after(RELAY_UNMET_MICROS - 1));
+    assert_eq!(actions(&mut relay), []);
+    relay.handle_timeout(now.after(RELAY_UNMET_MICROS));
+    assert_eq!(actions(&mut relay), [Action::Unmet(Vec::new())]);
+    assert_eq!(relay.poll_timeout(), None);
 }
 
 #[test]

@@ -33,6 +33,11 @@ fn tree(seed: u64, depth: usize) -> World {
         }
         above = here;
     }
+    for site in 0..world.site_count() {
+        if world.rng.percent(30) {
+            world.dispatcher_mut(site).set_obtainable(vec![None]);
+        }
+    }
     if world.rng.percent(50) {
         world.node(0, Resources::cpus(2));
     }

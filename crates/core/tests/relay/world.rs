@@ -7,6 +7,7 @@ use falkon_core::dispatch::{
     self, ConnectionId, Dispatcher, InstanceOptions, Order, Record, Selection,
 };
 use falkon_core::execute::{self, Executor, TaskKey};
+use falkon_core::provision::Waiting;
 use falkon_core::relay::{self, Note, Relay};
 use falkon_core::result::{Finished, Outcome};
 use falkon_core::task::{InstanceId, Range, Resources, Rows, Submission, TaskClass, TaskId, Time};
@@ -32,6 +33,7 @@ enum End {
 enum Happening {
     Up(ConnectionId, dispatch::Event),
     Down(ConnectionId, Order),
+    Unmet(ConnectionId, Vec<Waiting>),
     Welcome(ConnectionId),
     Connect(End),
     Ended(usize, u64, TaskKey, Outcome),
@@ -224,6 +226,10 @@ impl World {
 
     pub(crate) fn dispatcher(&self, site: usize) -> &Dispatcher {
         &self.sites[site].core
+    }
+
+    pub(crate) fn dispatcher_mut(&mut self, site: usize) -> &mut Dispatcher {
+        &mut self.sites[site].core
     }
 
     pub(crate) fn relay(&self, site: usize) -> &Relay {
@@ -458,6 +464,14 @@ impl World {
                 }
                 _ => {}
             },
+            Happening::Unmet(connection, waiting) => {
+                let Some((_, End::Lender(site))) = self.ends.get(&connection).copied() else {
+                    return;
+                };
+                let lends = self.sites[site].lends.as_mut().unwrap();
+                lends.relay.handle(now, relay::Event::Unmet(waiting));
+                self.pump_relay(site);
+            }
             Happening::Welcome(connection) => match self.ends.get(&connection).copied() {
                 Some((_, End::Node(node))) => {
                     self.nodes[node].machine.handle(now, execute::Event::Connected);

@@ -335,7 +335,10 @@ impl Dispatching {
                     self.journal.append(&record);
                     continue;
                 }
-                Action::Expired { .. } | Action::AwaitWritten { .. } => continue,
+                // No simulated executor is a relay.
+                Action::Expired { .. } | Action::AwaitWritten { .. } | Action::Unmet { .. } => {
+                    continue;
+                }
                 Action::Close { connection, .. } | Action::Refuse { connection, .. } => {
                     closing.push(connection);
                     continue;

@@ -238,6 +238,7 @@ impl World<'_> {
                 CoreEvent::Connected
             }
             ToExecutor::Order(order) => CoreEvent::Order(order),
+            ToExecutor::Unmet { .. } => return Ok(()),
             ToExecutor::Refused { reason } => {
                 return Err(format!("node {number} is refused: {reason}").into());
             }

@@ -20,6 +20,7 @@ use falkon_core::dispatch::{
     Access, Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Keep, Lease, NodeClass,
     Order, PagedOutput, Prepare, Record, Selection, Subtree, Update,
 };
+use falkon_core::provision::Waiting;
 use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Tries,
 };
@@ -400,6 +401,7 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
         ("tasks", Tasks { request, instance, first: TaskId(10), count: 1000 }),
         ("stop", Stop { request }),
         ("subtree", Subtree { request, relay: 0x0123_4567_89ab_cdef }),
+        ("unmet", Unmet { waiting: waiting() }),
         ("withdraw", Withdraw { request, instance: INSTANCE, count: 100 }),
         (
             "objects",
@@ -556,7 +558,18 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
 
 fn subtree() -> Subtree {
     let nodes = vec![NodeClass { capacity: Resources::cpus(64), count: 640 }];
-    Subtree { process: 5, relays: vec![0x0123_4567_89ab_cdef, 7], nodes }
+    Subtree {
+        process: 5,
+        relays: vec![0x0123_4567_89ab_cdef, 7],
+        nodes,
+        obtainable: vec![Resources::cpus(64)],
+        is_unknown_obtainable: true,
+    }
+}
+
+fn waiting() -> Vec<Waiting> {
+    let need = Resources::cpus(4);
+    vec![Waiting { need, tasks: 1000, estimate_micros: Some(4_000_000), lasts_micros: 0 }]
 }
 
 fn cached(number: u64, changes: Changes) -> FromExecutor {
@@ -607,6 +620,7 @@ fn to_executor() -> Vec<(&'static str, ToExecutor)> {
         ("welcome_alone", ToExecutor::Welcome { now: NOW, peer_secret: None }),
         ("order_data", ToExecutor::Order(data)),
         ("order", ToExecutor::Order(order)),
+        ("unmet", ToExecutor::Unmet { waiting: waiting() }),
         ("order_empty", ToExecutor::Order(Order { acknowledged: 9, ..Order::default() })),
         ("refused", ToExecutor::Refused { reason: "its name is too long".to_owned() }),
     ]

@@ -203,12 +203,18 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     // What a relay lends.
     let nodes = list_of(b"\x92\x94\x00\x00\x00\x90\x00");
     let relays = list_of(b"\x00");
-    for [relays, nodes] in [[&relays[..], b"\x90"], [b"\x90", &nodes]] {
-        let head = &b"\x92\x01\x9a\x00\x90\x90\xc2\xc2\x90\x90\xc0\x93\x00"[..];
-        let update = [head, relays, nodes, b"\xc0"].concat();
+    let obtainable = list_of(b"\x94\x00\x00\x00\x90");
+    let none = &b"\x90"[..];
+    for lists in [[&relays[..], none, none], [none, &nodes, none], [none, none, &obtainable]] {
+        let head = &b"\x92\x01\x9a\x00\x90\x90\xc2\xc2\x90\x90\xc0\x95\x00"[..];
+        let update = [head, &lists.concat(), b"\xc2\xc0"].concat();
         assert!(FromExecutor::from_bytes(&update).is_ok());
         all_bounded(&update);
     }
+    let waiting = list_of(b"\x94\x94\x00\x00\x00\x90\x00\xc0\x00");
+    let unmet = [&b"\x92\x11"[..], &waiting].concat();
+    assert!(FromClient::from_bytes(&unmet).is_ok());
+    all_bounded(&unmet);
     // Archives that an executor cannot write.
     let unwritten = list_of(b"\x93\xa0\x00\xa0");
     let update = [&b"\x92\x01\x9a\x00\x90\x90\xc2\xc2\x90\x90\xc0\xc0"[..], &unwritten].concat();

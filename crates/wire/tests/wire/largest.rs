@@ -16,6 +16,8 @@ use falkon_core::dispatch::{
 };
 use falkon_core::encoded::Encoded;
 use falkon_core::limits::*;
+use falkon_core::provision::Waiting;
+use falkon_core::provision::limits::DEMAND_NEEDS_MAX;
 use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
 };
@@ -207,6 +209,7 @@ fn the_largest_message_of_every_kind_from_a_client_fits_a_frame() {
         FromClient::Stop { request },
         FromClient::Subtree { request, relay: NUMBER },
         FromClient::Withdraw { request, instance: INSTANCE, count: NUMBER },
+        FromClient::Unmet { waiting: waiting() },
         FromClient::Objects {
             request,
             instance: Some(instance),
@@ -286,10 +289,21 @@ fn the_largest_message_of_every_kind_to_a_client_fits_a_frame() {
     all_fit("to a client", MESSAGE_BYTES_MAX, &all);
 }
 
+fn waiting() -> Vec<Waiting> {
+    let one = Waiting {
+        need: resources(),
+        tasks: NUMBER,
+        estimate_micros: Some(NUMBER),
+        lasts_micros: NUMBER,
+    };
+    vec![one; DEMAND_NEEDS_MAX]
+}
+
 fn subtree() -> Subtree {
     let node = NodeClass { capacity: resources(), count: NUMBER };
     let (relays, nodes) = (vec![NUMBER; SUBTREE_RELAYS_MAX], vec![node; NODE_CLASSES_MAX]);
-    Subtree { process: NUMBER, relays, nodes }
+    let obtainable = vec![resources(); NODE_CLASSES_MAX];
+    Subtree { process: NUMBER, relays, nodes, obtainable, is_unknown_obtainable: true }
 }
 
 #[test]
@@ -362,6 +376,7 @@ fn the_largest_message_of_every_kind_to_an_executor_fits_a_frame() {
         ToExecutor::Order(Order { prepare: vec![prepare], ..Order::default() }),
         ToExecutor::Order(Order { assign: vec![task], ..Order::default() }),
         ToExecutor::Order(Order { discard, ..Order::default() }),
+        ToExecutor::Unmet { waiting: waiting() },
         ToExecutor::Refused { reason: "r".repeat(ERROR_BYTES_MAX as usize) },
     ];
     all_fit("to an executor", MESSAGE_BYTES_MAX, &all);

@@ -6,18 +6,18 @@ mod data;
 mod options;
 mod provision;
 mod records;
+mod relays;
 mod status;
 
 use crate::examples;
 use data::{
     access, access_error, assigned_data, cache_room, changes, data_order, declared, found_object,
     lists, object, object_id, object_status, policy, policy_error, policy_name, purpose, serving,
-    shared_text, subtree, ticket, unwritten, usage,
+    shared_text, ticket, unwritten, usage,
 };
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, Join, Lease, Order, Prepare, RequestError, Selection, Update,
 };
-use falkon_core::relay::Note;
 use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
 };
@@ -35,6 +35,8 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+pub(crate) use relays::note;
+use relays::{subtree, waiting};
 use status::{status, task_info};
 use std::sync::Arc;
 
@@ -469,6 +471,7 @@ pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
         }),
         number().prop_map(|request| FromClient::Stop { request }),
         (number(), number()).prop_map(|(request, relay)| FromClient::Subtree { request, relay }),
+        vec(waiting(), 0..4).prop_map(|waiting| FromClient::Unmet { waiting }),
         (number(), instance(), number()).prop_map(|(request, instance, count)| {
             FromClient::Withdraw { request, instance, count }
         }),
@@ -534,16 +537,6 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
     ]
 }
 
-pub(crate) fn note() -> impl Strategy<Value = Note> {
-    prop_oneof![
-        number().prop_map(Note::Identity),
-        instance().prop_map(Note::Instance),
-        (number(), held()).prop_map(|(below, held)| Note::Sent { below, held }),
-        (number(), number()).prop_map(|(below, count)| Note::Gone { below, count }),
-        (number(), number()).prop_map(|(high, low)| Note::Upstream { high, low }),
-    ]
-}
-
 pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
     let before = (vec(held(), 0..5), vec(report(), 0..5));
     let lease =
@@ -590,6 +583,7 @@ pub(crate) fn to_executor() -> impl Strategy<Value = ToExecutor> {
         }),
         order().prop_map(ToExecutor::Order),
         text().prop_map(|reason| ToExecutor::Refused { reason }),
+        vec(waiting(), 0..4).prop_map(|waiting| ToExecutor::Unmet { waiting }),
     ]
 }
 

@@ -88,6 +88,7 @@ impl World {
             }
             // A client has one connection, and destroys what it has created.
             Action::Gone { .. } | Action::Expired { .. } | Action::AwaitWritten { .. } => {}
+            Action::Unmet { .. } => panic!("there is no relay"),
             Action::StorePage { .. } | Action::LoadPage { .. } | Action::DropPages { .. } => {
                 panic!("there is no disk for pages");
             }

@@ -15,6 +15,9 @@ impl World {
             Said::Order { connection, order } => {
                 self.send(connection, false, Happening::Down(connection, order));
             }
+            Said::Unmet { connection, waiting } => {
+                self.send(connection, false, Happening::Unmet(connection, waiting));
+            }
             Said::Close { connection, .. } => self.close(connection),
             Said::Refuse { error, .. } => panic!("refused: {error}"),
             Said::Deliver { connection, delivery } => {
@@ -143,6 +146,10 @@ impl World {
             relay::Action::Acknowledge(upto) => {
                 let instance = instance.unwrap();
                 let event = dispatch::Event::Acknowledge { connection: owner, instance, upto };
+                self.send(owner, true, up(owner, event));
+            }
+            relay::Action::Unmet(waiting) => {
+                let event = dispatch::Event::Unmet { connection: owner, waiting };
                 self.send(owner, true, up(owner, event));
             }
             relay::Action::Left => {}

@@ -1,6 +1,6 @@
 //! Arbitrary data objects, and what is said of them.
 
-use super::{bytes, executor, number, resources, small, text, time};
+use super::{bytes, executor, number, small, text, time};
 use falkon_core::collect::Unwritten;
 use falkon_core::data::declared::{
     AssignedData, CacheRoom, DataOrder, Declared, Lend, Lists, Located, Peer, Serving,
@@ -12,7 +12,7 @@ use falkon_core::dispatch::diffusion::{
     POLICIES, PolicyError, PolicyName, PolicyOption, PolicyOptions,
 };
 use falkon_core::dispatch::{
-    Access, AccessError, FoundObject, HolderStatus, NodeClass, ObjectStatus, Purpose, Subtree,
+    Access, AccessError, FoundObject, HolderStatus, ObjectStatus, Purpose,
 };
 use falkon_core::task::Time;
 use falkon_wire::hidden::Hidden;
@@ -252,13 +252,4 @@ pub(super) fn unwritten() -> impl Strategy<Value = Vec<Unwritten>> {
         error: error.into(),
     });
     vec(one, 0..3)
-}
-
-pub(super) fn subtree() -> impl Strategy<Value = Subtree> {
-    let nodes = (resources(), number()).prop_map(|(capacity, count)| NodeClass { capacity, count });
-    (number(), vec(number(), 0..5), vec(nodes, 0..5)).prop_map(|(process, relays, nodes)| Subtree {
-        process,
-        relays,
-        nodes,
-    })
 }
