@@ -41,6 +41,7 @@ const MAY: [(&str, &[&str]); 19] = [
             "falkon-net",
             "falkon-data",
             "falkon-archive",
+            "falkon-fuse",
             "*",
         ],
     ),

@@ -103,7 +103,7 @@ impl CacheArgs {
             directories.push((scratch.join("cache"), bytes));
         }
         let (eviction, collect) = (self.eviction, self.collect());
-        Ok(CacheSetup { directories, lends_last: false, eviction, collect })
+        Ok(CacheSetup { directories, lends_last: false, mounts: false, eviction, collect })
     }
 
     /// What the largest directory of the cache takes, if that can be told.

@@ -4,6 +4,7 @@
 mod collected;
 mod members;
 pub(super) mod message;
+mod mounted;
 mod source;
 mod unpacking;
 
@@ -36,6 +37,7 @@ use falkon_net::ids::object_id;
 use falkon_net::secure::{Level, PeerAcceptor, PeerIdentity, Secret};
 use falkon_process::Unchanged;
 use message::{FromObjects, write_error};
+use mounted::Mounts;
 use source::{from_store, peer_error, store_error};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
@@ -54,6 +56,9 @@ pub struct CacheSetup {
     pub directories: Vec<(PathBuf, u64)>,
     /// The last of them is lent to other executors.
     pub lends_last: bool,
+    /// Tasks may read objects through a file system for which no directory has room, where
+    /// the machine can mount one.
+    pub mounts: bool,
     /// The eviction policy.
     pub eviction: Eviction,
     /// When outputs that are members of archives are written.
@@ -145,6 +150,7 @@ pub(super) struct Objects {
     /// Where tasks that have ended left their outputs.
     outputs: BTreeMap<(TaskKey, ObjectId), PathBuf>,
     sandboxes: Sandboxes,
+    mounts: Mounts,
     staged: Staged,
     /// Output that visitors with tickets may read.
     overflow: OverflowDirectory,
@@ -173,6 +179,8 @@ impl Objects {
         // A cache of more directories than that was refused.
         let tiers = u8::try_from(directories.len()).unwrap_or(u8::MAX);
         let repair = CacheRepair::new(cache.clone(), tiers, say.clone(), log.clone());
+        let folder = executor.scratch.join(format!("mounted-{seed:016x}"));
+        let mounts = Mounts::new(folder, carrier.runtime.clone(), stores.clone(), say.clone());
         let objects = Objects {
             cache,
             repair,
@@ -192,6 +200,7 @@ impl Objects {
             visits: Visits::default(),
             outputs: BTreeMap::new(),
             sandboxes: Sandboxes::new(executor.scratch.join(format!("sandboxes-{seed:016x}"))),
+            mounts,
             staged: Staged::new(executor.scratch.join(format!("staged-{seed:016x}"))),
             overflow: executor.overflow.clone(),
             position,
@@ -203,7 +212,8 @@ impl Objects {
             seed,
         };
         let options = StageOptions::new(options, seed);
-        Ok((objects, StageOptions { lends_last: setup.lends_last, ..options }, reused))
+        let mounts = setup.mounts && falkon_fuse::is_possible();
+        Ok((objects, StageOptions { lends_last: setup.lends_last, mounts, ..options }, reused))
     }
 
     /// Listens for peers that reach the dispatcher at `dispatcher`, at the
@@ -375,6 +385,12 @@ impl Objects {
                 self.unpack(unpack, move |cache| cache.unpack(object.id, bytes));
             }
             Action::Resolve(object) => self.resolve(object),
+            Action::Show { object, lenders } => {
+                let peer = |id| (id, self.peers.get(&id).cloned());
+                let lenders = lenders.into_iter().map(peer).collect();
+                self.mounts.show(object, lenders, self.fetcher.clone());
+            }
+            Action::Hide(object) => self.mounts.hide(object),
             Action::GiveUp { fetch, partial } => {
                 let running = self.transfers.get_mut(&partial).into_iter().flatten();
                 let end = running.filter(|one| one.fetch == fetch).find_map(|one| one.end.take());
@@ -531,7 +547,8 @@ impl Objects {
         key: TaskKey,
         inputs: &[Named],
     ) -> Result<PathBuf, SandboxError> {
-        let error = match self.sandboxes.make(key, inputs, &self.cache) {
+        let paths = self.mounts.paths(inputs).map_err(SandboxError::Other)?;
+        let error = match self.sandboxes.make(key, inputs, (&self.cache, &paths)) {
             Ok(folder) => return Ok(folder),
             Err(error) => error,
         };

@@ -45,11 +45,22 @@ pub(super) struct Named {
     pub(super) object: ObjectId,
     /// It is an archive, and there unpacked.
     pub(super) is_unpacked: bool,
+    /// It is in a file system, and the task finds a link to it.
+    pub(super) is_mounted: bool,
 }
+
+/// Where inputs are: in the cache, or in a file system at these paths.
+type Places<'a> = (&'a DiskCache, &'a BTreeMap<ObjectId, PathBuf>);
 
 impl Named {
     /// Puts it into a sandbox. Says whether it can stay there.
-    fn place(&self, at: &Path, cache: &DiskCache) -> Result<bool, CacheError> {
+    fn place(&self, at: &Path, (cache, mounted): Places<'_>) -> Result<bool, CacheError> {
+        if self.is_mounted {
+            let path = mounted.get(&self.object).ok_or(CacheError::Lost { object: self.object })?;
+            let linked = std::os::unix::fs::symlink(path, at);
+            let failed = |source| CacheError::Io { doing: "link to", path: path.clone(), source };
+            return linked.map(|()| false).map_err(failed);
+        }
         if self.is_unpacked {
             return cache.place_unpacked(self.object, at).map(|()| true);
         }
@@ -137,13 +148,13 @@ impl Sandboxes {
         &mut self,
         key: TaskKey,
         inputs: &[Named],
-        cache: &DiskCache,
+        places: Places<'_>,
     ) -> Result<PathBuf, MakeError> {
         let mut sandbox = match self.take_kept(inputs) {
             Some(sandbox) => sandbox,
             None => self.make_another().map_err(MakeError::Directory)?,
         };
-        let result = sandbox.fill(inputs, cache);
+        let result = sandbox.fill(inputs, places);
         let path = sandbox.path.clone();
         self.used.insert(key, sandbox);
         result.map(|()| path)
@@ -278,12 +289,12 @@ impl Sandbox {
 
     /// Puts these inputs there, where others may be already, and takes away
     /// what else is there.
-    fn fill(&mut self, inputs: &[Named], cache: &DiskCache) -> Result<(), MakeError> {
+    fn fill(&mut self, inputs: &[Named], places: Places<'_>) -> Result<(), MakeError> {
         let here = std::mem::take(&mut self.inputs);
         let mut is_changed = false;
         for input in here {
             let path = self.path.join(&input.name);
-            if inputs.contains(&input) && input.is_intact(&path, cache) {
+            if inputs.contains(&input) && input.is_intact(&path, places.0) {
                 self.inputs.push(input);
             } else {
                 is_changed = true;
@@ -298,7 +309,7 @@ impl Sandbox {
             }
             is_changed = true;
             can_stay &= input.name.components().count() == 1;
-            match input.place(&self.path.join(&input.name), cache) {
+            match input.place(&self.path.join(&input.name), places) {
                 Ok(true) => self.inputs.push(input.clone()),
                 Ok(false) => can_stay = false,
                 Err(error) => return Err(MakeError::Input(input.object, error)),

@@ -9,6 +9,6 @@ mod protocol;
 mod serve;
 
 pub use files::{Attributes, Entry, Files, ROOT, Totals, Unreadable};
-pub use mount::{MountError, Mounted};
+pub use mount::{MountError, Mounted, is_possible};
 pub use protocol::{Answer, Session};
 pub use serve::serve;

@@ -95,6 +95,18 @@ struct Fusermount {
     socket: UnixStream,
 }
 
+/// Whether this process can probably mount file systems: the device can be opened, and
+/// this user is root or has the helper.
+#[must_use]
+pub fn is_possible() -> bool {
+    let has_device = || File::options().read(true).write(true).open(DEVICE).is_ok();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there =
+        |program: &&str| std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    let may_mount = rustix::process::geteuid().is_root() || HELPERS.iter().any(is_there);
+    may_mount && has_device()
+}
+
 impl Mounted {
     /// Mounts a read-only file system at a directory. Whoever uses it waits until it is
     /// served. `source` is what the list of mounts names.

@@ -82,7 +82,7 @@ wire_struct!(Located { object, sources });
 wire_struct!(AssignedData { objects, inputs, outputs });
 wire_struct!(Serving { address, fingerprint });
 wire_struct!(Peer { executor, serves });
-wire_struct!(CacheRoom { object_bytes, lent_bytes });
+wire_struct!(CacheRoom { object_bytes, lent_bytes, mounts });
 wire_struct!(Lend { located, stripes, of });
 wire_struct!(DataOrder {
     peers,

@@ -89,6 +89,10 @@ pub(crate) struct ExecutorArgs {
     /// is read from those who have its stripes, and lies here whole while tasks read it.
     #[arg(long, value_name = "DIR=SIZE", value_parser = directory)]
     lend: Option<(PathBuf, u64)>,
+    /// Mount no file system: a task that reads an object for which neither the cache nor the
+    /// lent directory has room fails, instead of reading it through FUSE from its lenders
+    #[arg(long)]
+    no_mount: bool,
     #[command(flatten)]
     workers: WorkerArgs,
 }
@@ -153,6 +157,7 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
     workers.scratch = Some(of_workers.as_ref().unwrap_or(&scratch).path().to_owned());
     let mut cache = args.cache.setup(scratch.path())?;
     cache.lends_last = args.lend.is_some();
+    cache.mounts = !args.no_mount;
     cache.directories.extend(args.lend);
     let overflow = make_overflow(scratch.path())?;
     let name = args.name.unwrap_or_else(|| format!("{}:{}", hostname(), std::process::id()));

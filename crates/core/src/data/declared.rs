@@ -199,6 +199,8 @@ pub struct CacheRoom {
     pub object_bytes: u64,
     /// The bytes of the directory that it lends; 0 if it lends none.
     pub lent_bytes: u64,
+    /// Its tasks can read objects for which neither has room.
+    pub mounts: bool,
 }
 
 /// Stripes of an object that an executor is to have, for others to read.

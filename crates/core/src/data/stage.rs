@@ -23,6 +23,7 @@ mod fetch;
 mod fetched;
 mod keep;
 mod lend;
+mod mounted;
 mod parts;
 mod report;
 mod resolve;
@@ -45,6 +46,7 @@ use chunks::Broadcasts;
 use fetch::{Making, Transfer};
 use keep::Keeping;
 use lend::Lending;
+use mounted::Mounts;
 use parts::Waits;
 use resolve::Resolving;
 use source::{Candidates, SourceKey};
@@ -196,6 +198,8 @@ pub struct Stage {
     waits: Waits,
     /// What is here for others.
     lending: Lending,
+    /// What tasks find in a file system.
+    mounts: Mounts,
     /// What is served, and whether it is pinned for that.
     serves: BTreeMap<ServeId, (ObjectId, bool)>,
     /// To be deleted when nobody uses it.
@@ -266,6 +270,7 @@ impl Stage {
             broadcasts: Broadcasts::default(),
             waits: Waits::default(),
             lending: Lending::default(),
+            mounts: Mounts::new(options.mounts),
             serves: BTreeMap::new(),
             doomed: BTreeSet::new(),
             fleeting: BTreeSet::new(),
@@ -330,6 +335,7 @@ impl Stage {
             Event::Lend { object, sources, stripes, of } => {
                 self.lend(&object, &sources, (stripes, of));
             }
+            Event::Silent { object, lender } => self.lender_is_silent(object, lender),
             Event::TakeBack(objects) => {
                 for object in objects {
                     self.take_back(object);
@@ -347,7 +353,8 @@ impl Stage {
     /// has none is not known.
     #[must_use]
     pub fn has_all(&self, task: Requester) -> bool {
-        self.tasks.get(&task).is_none_or(|task| task.inputs.iter().all(|input| input.pinned))
+        let is_there = |input: &Wanted| input.pinned || self.is_mounted(input);
+        self.tasks.get(&task).is_none_or(|task| task.inputs.iter().all(is_there))
     }
 
     /// What to do next; `None` until the next event or timeout.

@@ -156,7 +156,8 @@ impl Executor {
 
     /// What the cache takes, for the dispatcher.
     pub(super) fn cache_room(&self) -> CacheRoom {
-        self.data.as_ref().map_or_else(CacheRoom::default, |data| data.stage.cache().room())
+        let Some(data) = &self.data else { return CacheRoom::default() };
+        CacheRoom { mounts: data.stage.mounts(), ..data.stage.cache().room() }
     }
 
     pub(super) fn handle_stage(&mut self, event: stage::Event) {

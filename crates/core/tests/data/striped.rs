@@ -1,11 +1,12 @@
 //! Striped objects: the shares that a node has for others, and reading what others
 //! have.
 
-use crate::particular::{asked, failed, file, input, lending_node, ready_ids, sources};
+use crate::particular::{Node, asked, failed, file, input, lending_node, ready_ids, sources};
 use crate::world::MIB;
+use falkon_core::data::cache::{CacheOptions, Eviction};
 use falkon_core::data::limits::{ROOM_WAIT_MICROS, STRIPE_BYTES};
 use falkon_core::data::object::{Object, ObjectId, Source, Sources};
-use falkon_core::data::stage::{Action, Event, FetchError, Refusal, ServeId};
+use falkon_core::data::stage::{Action, Event, FetchError, Refusal, ServeId, Stage, StageOptions};
 use falkon_core::data::stripes::share_id;
 use falkon_core::task::ExecutorId;
 use std::collections::BTreeSet;
@@ -167,4 +168,37 @@ fn an_object_of_the_cache_does_not_lie_in_the_lent_room() {
     let sizes = "104857600 bytes in 1 objects do not fit in a cache of 88080384 bytes";
     assert!(error[0].starts_with(sizes), "{error:?}");
     node.pass(ROOM_WAIT_MICROS);
+}
+
+#[test]
+fn what_fits_nowhere_is_read_in_a_file_system() {
+    let cache = CacheOptions { tiers_bytes: vec![8 * MIB], eviction: Eviction::Lru, seed: 1 };
+    let options = StageOptions { mounts: true, ..StageOptions::new(cache, 1) };
+    let mut node = Node::of(Stage::new(&options));
+    let big = file(1, 32 * MIB);
+    let shown = |actions: &[Action]| {
+        let shown = actions.iter().filter_map(|action| match action {
+            Action::Show { object, lenders } => Some((object.id, lenders.clone())),
+            _ => None,
+        });
+        shown.collect::<Vec<_>>()
+    };
+    // It is there at once, and takes no room.
+    let actions = node.want(1, &[input(&big, &[], true), input(&file(2, 8 * MIB), &[], true)]);
+    assert_eq!(shown(&actions), [(big.id, Vec::new())]);
+    assert_eq!(ready_ids(&node.bring(actions)), [1]);
+    // Whoever has its stripes is told, and who of them does not give them is reported.
+    let lenders = vec![ExecutorId(1), ExecutorId(2)];
+    let actions = node.send(Event::Striped { object: big.id, lenders: lenders.clone() });
+    assert_eq!(shown(&actions), [(big.id, lenders)]);
+    node.send(Event::Silent { object: big.id, lender: ExecutorId(2) });
+    node.send(Event::Silent { object: big.id, lender: ExecutorId(7) });
+    assert_eq!(node.changes().silent, [(big.id, ExecutorId(2))]);
+    let actions = node.send(Event::Striped { object: big.id, lenders: Vec::new() });
+    assert_eq!(shown(&actions), [(big.id, Vec::new())]);
+    // It goes with its last reader; of a version that nobody can name, none is shown.
+    let actions = node.send(Event::Ended(crate::world::key(1)));
+    assert!(actions.contains(&Action::Hide(big.id)), "{actions:?}");
+    let unversioned = crate::world::object(3, "", Some(32 * MIB));
+    assert!(shown(&node.want(3, &[input(&unversioned, &[], false)])).is_empty());
 }

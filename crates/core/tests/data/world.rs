@@ -113,6 +113,8 @@ pub(crate) struct World {
     told: BTreeSet<ObjectId>,
     /// Shares that are to be here.
     lent: BTreeSet<ObjectId>,
+    /// What tasks find in a file system.
+    shown: BTreeSet<ObjectId>,
     pub(crate) steps: u64,
     log: VecDeque<String>,
 }
@@ -136,6 +138,7 @@ impl World {
             source_fetches_max: 1 + rng.below(3) as usize,
             serves_max: rng.below(3) as usize,
             lends_last: tiers.len() > 2,
+            mounts: tiers.len() == 2,
             seed,
         };
         World {
@@ -166,6 +169,7 @@ impl World {
             asked: BTreeMap::new(),
             told: BTreeSet::new(),
             lent: BTreeSet::new(),
+            shown: BTreeSet::new(),
             steps: 0,
             log: VecDeque::new(),
         }
@@ -178,6 +182,7 @@ impl World {
             .pick(&[
                 vec![100 * MIB],
                 vec![60 * MIB, 120 * MIB],
+                vec![35 * MIB, 30 * MIB],
                 vec![400 * MIB],
                 vec![20 * MIB, 40 * MIB, 100 * MIB],
             ])
@@ -483,6 +488,9 @@ impl World {
         match action {
             Action::Ready { requester: task, inputs, usage } => {
                 assert_eq!(self.fates.insert(task, Fate::Ready), Some(Fate::Here));
+                let (mounted, inputs): (Vec<_>, Vec<_>) =
+                    inputs.into_iter().partition(|input| input.is_mounted);
+                self.find_mounted(&mounted);
                 for input in &inputs {
                     let at = self.files.get(&input.object.id).map(|file| file.0);
                     let right = at == Some(input.tier.0);
@@ -497,6 +505,8 @@ impl World {
                 let unpacked = inputs.iter().filter(|input| input.is_unpacked);
                 self.unpacked.insert(task, unpacked.map(|input| input.object.id).collect());
             }
+            Action::Show { object, .. } => drop(self.shown.insert(object.id)),
+            Action::Hide(object) => assert!(self.shown.remove(&object)),
             Action::Unready(task) => {
                 assert_eq!(self.fates.insert(task, Fate::Here), Some(Fate::Ready));
                 self.staged.remove(&task);
@@ -673,6 +683,7 @@ impl World {
         let lent: Vec<ObjectId> = self.lent.iter().copied().collect();
         self.send(Event::TakeBack(lent));
         assert!(self.partials.is_empty(), "seed {}: {:?}", self.seed, self.partials);
+        assert!(self.shown.is_empty(), "seed {}: {:?}", self.seed, self.shown);
         assert_eq!(self.stage.load(), (0, 0));
         self.hear_changes();
         let held: Vec<ObjectId> = self.files.keys().copied().collect();

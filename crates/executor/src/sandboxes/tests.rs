@@ -52,7 +52,7 @@ impl Rig {
     }
 
     fn make(&mut self, task: u64, inputs: &[Named]) -> Result<PathBuf, MakeError> {
-        self.sandboxes.make(key(task), inputs, &self.cache)
+        self.sandboxes.make(key(task), inputs, (&self.cache, &BTreeMap::new()))
     }
 
     /// Ends a task; says whether that took another thread's help.
@@ -69,7 +69,7 @@ fn content(number: u128) -> Vec<u8> {
 }
 
 fn named(name: &str, object: ObjectId) -> Named {
-    Named { name: PathBuf::from(name), object, is_unpacked: false }
+    Named { name: PathBuf::from(name), object, is_unpacked: false, is_mounted: false }
 }
 
 fn names(path: &Path) -> Vec<PathBuf> {

@@ -172,9 +172,10 @@ impl Tasks {
                 let error = format!("`{name}` is no name for a data object: it must be inside");
                 return Err(NotStarted::from(error));
             }
-            let (object, is_unpacked) = (staged.object.id, staged.is_unpacked);
+            let object = staged.object.id;
+            let (is_unpacked, is_mounted) = (staged.is_unpacked, staged.is_mounted);
             let name = PathBuf::from(OsString::from_vec(name));
-            inputs.push(Named { name, object, is_unpacked });
+            inputs.push(Named { name, object, is_unpacked, is_mounted });
         }
         let position = objects.position();
         let _at = position.at(WaitPoint::Sandboxes);

@@ -182,6 +182,11 @@ impl World<'_> {
                 let event = StageEvent::Resolved { object: object.id, now: Ok(object) };
                 self.nodes[number as usize].hear(event);
             }
+            Action::Show { object, .. } => {
+                let id = object.id;
+                return Err(Broken(format!("node {number}, which mounts nothing, shows {id}")));
+            }
+            Action::Hide(_) => {}
             // The core keeps these to itself.
             Action::Ready { .. }
             | Action::Unready(_)

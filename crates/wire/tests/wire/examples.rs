@@ -523,7 +523,7 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
     let serves = Serving { address: "node7:40001".to_owned(), fingerprint: vec![0xab; 32] };
     let join = Join {
         serves: None,
-        cache: CacheRoom { object_bytes: 5 << 30, lent_bytes: 0 },
+        cache: CacheRoom { object_bytes: 5 << 30, lent_bytes: 0, mounts: true },
         lease: Lease::default(),
         incarnation: 0x0123_4567_89ab_cdef,
         name: "node7:4711".to_owned(),

@@ -315,7 +315,7 @@ fn the_largest_message_of_every_kind_from_an_executor_fits_a_frame() {
         held: held(JOIN_RUNS_MAX),
         reports: reports(),
         serves: Some(serving()),
-        cache: CacheRoom { object_bytes: NUMBER, lent_bytes: NUMBER },
+        cache: CacheRoom { object_bytes: NUMBER, lent_bytes: NUMBER, mounts: true },
         lease: Lease { allocation: Some(AllocationId(NUMBER)), leaves_in_micros: Some(NUMBER) },
     };
     let count = Count { objects: NUMBER, bytes: NUMBER };

@@ -2,7 +2,8 @@
 
 use super::broadcast::store::Store;
 use crate::fixture::{Access, Dispatcher, Running, Site};
-use falkon_trials::trial;
+use falkon_trials::{skip, trial};
+use rustix::process::Signal;
 
 /// Not a whole number of chunks, and no two alike.
 fn bytes() -> Vec<u8> {
@@ -95,12 +96,37 @@ fn lenders_that_die_are_replaced() {
 }
 
 #[trial]
+fn what_fits_nowhere_is_read_in_a_file_system() {
+    if !falkon_fuse::is_possible() {
+        skip("this machine cannot mount file systems with FUSE");
+    }
+    let site = site();
+    let store = Store::start(bytes(), usize::MAX);
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    // Nobody has room for all of it.
+    let executors = ["a", "b", "c"].map(|name| executor(&site, &dispatcher, name, "12MiB"));
+    let sums = sums(&site, &access, &store.url(), 3);
+    let expected = expected(&site);
+    assert!(sums.iter().all(|sum| *sum == expected), "{sums:?} are not {expected}");
+    assert_eq!(store.given(), bytes().len() as u64, "the store is read once");
+    // What was mounted goes with its executor.
+    for executor in executors {
+        executor.signal(Signal::TERM);
+        executor.finish().exits(0);
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let own = site.text("");
+    assert!(!mounts.lines().any(|line| line.contains(&own)), "{mounts}");
+}
+
+#[trial]
 fn without_lenders_its_size_is_named() {
     let site = site();
     let store = Store::start(bytes(), usize::MAX);
     let dispatcher = site.dispatcher("d", &[]);
     let access = dispatcher.access();
-    let _executor = executor(&site, &dispatcher, "a", "1MiB");
+    let _executor = executor_with(&site, &dispatcher, "a", "1MiB", &["--no-mount"]);
     let id = access.submit(&["--input", &format!("in={}", store.url()), "--", "cat", "in"]);
     let results = access.results(&id);
     let error = results[0]["error"].as_str().unwrap_or_default();

@@ -24,12 +24,17 @@ impl Cache {
     pub fn room(&self) -> CacheRoom {
         let lent = self.lent().and_then(|tier| self.tiers.get(usize::from(tier.0)));
         let lent_bytes = lent.map_or(0, |tier| tier.capacity);
-        CacheRoom { object_bytes: self.largest_tier(), lent_bytes }
+        CacheRoom { object_bytes: self.largest_tier(), lent_bytes, mounts: false }
     }
 
     /// Whether only the directory that is lent is large enough for so many bytes.
     pub(crate) fn is_for_lent(&self, size: u64) -> bool {
         self.is_last_lent && self.own_tiers().iter().all(|tier| tier.capacity < size)
+    }
+
+    /// Whether no directory is large enough for so many bytes.
+    pub(crate) fn is_too_large(&self, size: u64) -> bool {
+        self.tiers.iter().all(|tier| tier.capacity < size)
     }
 
     /// The directories that are not lent.

@@ -4,7 +4,7 @@ use super::fetch::add;
 use super::{
     Action, Input, Item, Requester, Stage, StageError, Staged, State, Task, Timer, Wanted,
 };
-use crate::data::cache::RefusedError;
+use crate::data::cache::{RefusedError, TierId};
 use crate::data::limits::{ADMIT_PASSES_MAX, ADMIT_SEARCH_TASKS_MAX, ROOM_WAIT_MICROS};
 use crate::data::object::{Object, ObjectId, Sources};
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,6 +123,9 @@ impl Stage {
     pub(super) fn leave_item(&mut self, key: Requester, object: ObjectId) {
         let Some(item) = self.items.get_mut(&object) else { return };
         item.users.remove(&key);
+        if item.users.is_empty() {
+            self.hide(object);
+        }
         self.drop_item(object);
         self.weigh(object);
     }
@@ -163,7 +166,7 @@ impl Stage {
     /// form as far as that has been counted.
     fn rooms(&self, task: &Task) -> BTreeMap<ObjectId, u64> {
         let mut rooms = BTreeMap::new();
-        for input in &task.inputs {
+        for input in task.inputs.iter().filter(|input| !self.is_mounted(input)) {
             let id = input.object.id;
             let (packed, unpacked) = match self.cache.entry(id).filter(|entry| entry.is_held) {
                 Some(held) => (held.size, held.unpacked),
@@ -313,6 +316,7 @@ impl Stage {
                 add(&mut needed, self.trees.bytes(id));
             }
             match entry {
+                None if self.is_mounted(input) => {}
                 None => add(&mut needed, self.items.get(&id).map_or(0, Item::room)),
                 // Its own inputs are not evicted for it.
                 Some(at) if at.is_held && at.pins == 0 && !at.only_here => {
@@ -356,6 +360,12 @@ impl Stage {
     /// A task has its room.
     fn let_in(&mut self, key: Requester, evicted: Vec<crate::data::cache::Evicted>) {
         self.evicted(evicted);
+        let Some(task) = self.tasks.get(&key) else { return };
+        let mounted = task.inputs.iter().filter(|input| self.is_mounted(input));
+        let mounted: Vec<Arc<Object>> = mounted.map(|input| Arc::clone(&input.object)).collect();
+        for object in &mounted {
+            self.show(object);
+        }
         let Some(task) = self.tasks.get_mut(&key) else { return };
         task.state = State::Staging;
         task.passed = 0;
@@ -363,6 +373,9 @@ impl Stage {
         let mut missing = BTreeSet::new();
         for input in &mut task.inputs {
             let object = input.object.id;
+            if mounted.iter().any(|one| one.id == object) {
+                continue;
+            }
             input.pinned = self.cache.pin(object);
             let is_unpacked = input.is_unpacked && !self.trees.is_ready(object);
             if is_unpacked || !self.cache.holds(object) {
@@ -406,9 +419,20 @@ impl Stage {
             return;
         }
         task.state = State::Ready;
+        let Some(task) = self.tasks.get(&key) else { return };
         let mut usage = task.usage;
         let mut staged = Vec::with_capacity(task.inputs.len());
         for input in &task.inputs {
+            if self.is_mounted(input) {
+                staged.push(Staged {
+                    wanted: input.wanted,
+                    object: Arc::clone(&input.object),
+                    tier: TierId(0),
+                    is_unpacked: false,
+                    is_mounted: true,
+                });
+                continue;
+            }
             let Some(entry) = self.cache.entry(input.object.id) else { continue };
             if !input.charged {
                 usage.local.objects += 1;
@@ -419,7 +443,8 @@ impl Stage {
             self.cache.touch(input.object.id);
             let object = Arc::clone(&input.object);
             let (wanted, is_unpacked) = (input.wanted, input.is_unpacked);
-            staged.push(Staged { wanted, object, tier: entry.tier, is_unpacked });
+            let (tier, is_mounted) = (entry.tier, false);
+            staged.push(Staged { wanted, object, tier, is_unpacked, is_mounted });
         }
         self.actions.push_back(Action::Ready { requester: key, inputs: staged, usage });
     }

@@ -28,6 +28,10 @@ impl Stage {
                 ensure!(wants, "{user:?} does not want object {object}");
             }
         }
+        for object in self.mounts.shown() {
+            let has_users = self.items.get(&object).is_some_and(|item| !item.users.is_empty());
+            ensure!(has_users, "nobody reads object {object}, which is shown");
+        }
         for object in self.doomed.iter().chain(&self.fleeting) {
             let used = self.cache.entry(*object).is_some_and(|at| at.pins > 0 || !at.is_held);
             let wanted = self.items.contains_key(object);
@@ -55,12 +59,15 @@ impl Stage {
             );
             for input in &task.inputs {
                 let object = input.object.id;
-                let here = self.is_complete(object, input.is_unpacked);
+                let mounted = self.is_mounted(input);
+                let here = mounted || self.is_complete(object, input.is_unpacked);
+                let pinned = input.pinned || mounted;
+                ensure!(!(mounted && input.pinned), "{key:?} holds {object}, which has no room");
                 let users = self.items.get(&object).map(|item| &item.users);
                 ensure!(users.is_some_and(|users| users.contains(key)), "{key:?}: no {object}");
                 match task.state {
-                    State::Ready => ensure!(here && input.pinned, "{key:?} has not {object}"),
-                    State::Staging => ensure!(input.pinned, "{key:?} does not hold {object}"),
+                    State::Ready => ensure!(here && pinned, "{key:?} has not {object}"),
+                    State::Staging => ensure!(pinned, "{key:?} does not hold {object}"),
                     State::Started => {}
                     _ => ensure!(!input.pinned, "{key:?} holds {object}"),
                 }
@@ -69,6 +76,7 @@ impl Stage {
                 let lacks = task
                     .inputs
                     .iter()
+                    .filter(|input| !self.is_mounted(input))
                     .filter(|input| !self.is_complete(input.object.id, input.is_unpacked));
                 let missing: BTreeSet<_> = lacks.map(|input| input.object.id).collect();
                 ensure!(!missing.is_empty(), "{key:?} has all its inputs and is not ready");

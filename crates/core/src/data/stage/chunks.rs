@@ -164,6 +164,19 @@ impl Broadcasts {
         }
     }
 
+    /// The executors that have the stripes of an object, one after another.
+    pub(super) fn lenders(&self, object: ObjectId) -> Vec<ExecutorId> {
+        let striped = self.parents.get(&object).filter(|parents| parents.is_striped);
+        striped.map_or_else(Vec::new, |parents| parents.of.iter().map(|one| one.id).collect())
+    }
+
+    /// A lender gives nothing to those who read an object in a file system.
+    pub(super) fn gives_nothing(&mut self, object: ObjectId, lender: ExecutorId) {
+        if self.silent.len() < BROADCASTS_MAX && self.lenders(object).contains(&lender) {
+            self.silent.insert((object, lender));
+        }
+    }
+
     /// How many trees, or stripes, the chunks of an object are part of.
     fn trees(&self, object: ObjectId) -> usize {
         self.parents.get(&object).map_or(0, |parents| parents.of.len())
@@ -186,6 +199,7 @@ impl Stage {
     pub(super) fn striped(&mut self, object: ObjectId, lenders: Vec<ExecutorId>) {
         let ids = Some(lenders).filter(|ids| (1..=STRIPES_MAX).contains(&ids.len()));
         self.receive_from(object, ids, true);
+        self.tell_lenders(object);
     }
 
     fn receive_from(&mut self, object: ObjectId, ids: Option<Vec<ExecutorId>>, is_striped: bool) {

@@ -20,6 +20,9 @@ pub struct StageOptions {
     /// The last directory is lent to others: shares of striped objects lie there, and
     /// objects that are too large for all other directories.
     pub lends_last: bool,
+    /// The machine can mount file systems: tasks find objects there that no directory
+    /// has room for.
+    pub mounts: bool,
     /// Where the jitter of pauses comes from.
     pub seed: u64,
 }
@@ -34,6 +37,7 @@ impl StageOptions {
             source_fetches_max: SOURCE_FETCHES_MAX,
             serves_max: SERVES_MAX,
             lends_last: false,
+            mounts: false,
             seed,
         }
     }
@@ -241,6 +245,13 @@ pub enum Event {
     },
     /// These shares of objects need not be here any more.
     TakeBack(Vec<ObjectId>),
+    /// A lender has not given its part of an object that tasks read in a file system.
+    Silent {
+        /// The object.
+        object: ObjectId,
+        /// The lender.
+        lender: ExecutorId,
+    },
     /// A peer asks for an object. The answer is [`Action::Serve`],
     /// [`Action::ServePart`] or [`Action::Refuse`]: at once, or for a chunk that is
     /// on its way here within [`CHUNK_WAIT_MICROS`](crate::data::limits::CHUNK_WAIT_MICROS).
@@ -342,6 +353,8 @@ pub struct Staged {
     pub tier: TierId,
     /// The task finds it unpacked.
     pub is_unpacked: bool,
+    /// The task finds it in a file system: it is in no directory.
+    pub is_mounted: bool,
 }
 
 /// Objects and bytes.
@@ -411,6 +424,17 @@ pub enum Action {
     /// A task that was ready, and has not been started, is ready no more: it
     /// must not be started until it is again.
     Unready(Requester),
+    /// An object is to be found in a file system until [`Action::Hide`]. What is read of
+    /// it comes from those who have its stripes, one after another, or from its store if
+    /// there are none. Later ones replace them.
+    Show {
+        /// The object.
+        object: Arc<Object>,
+        /// Who has its stripes.
+        lenders: Vec<ExecutorId>,
+    },
+    /// No task reads an object in the file system any more.
+    Hide(ObjectId),
     /// Inputs of a task cannot be staged; it is forgotten.
     Failed {
         /// For whom.

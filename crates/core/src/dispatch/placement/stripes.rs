@@ -115,9 +115,9 @@ impl Stripes {
     /// Chooses `wanted` lenders for an object, or more if their room is too small, or
     /// fewer if only some have room.
     /// `to` needs room for all of it beside its share.
-    fn choose(&self, size: u64, wanted: u64, to: ExecutorId) -> Option<Vec<ExecutorId>> {
+    fn choose(&self, size: u64, wanted: u64, to: Option<ExecutorId>) -> Option<Vec<ExecutorId>> {
         let free = |(id, lender): (&ExecutorId, &Lender)| {
-            let own = if *id == to { size } else { 0 };
+            let own = if Some(*id) == to { size } else { 0 };
             (lender.free().saturating_sub(own), *id)
         };
         let mut lenders: Vec<(u64, ExecutorId)> = self.lenders.iter().map(free).collect();
@@ -132,8 +132,9 @@ impl Stripes {
         Some(lenders[..count].iter().map(|(_, id)| *id).collect())
     }
 
-    /// Stripes an object over lenders. Returns whether there is room.
-    fn begin(&mut self, object: &Object, size: u64, wanted: u64, to: ExecutorId) -> bool {
+    /// Stripes an object over lenders; `to` is to have all of it besides. Returns whether
+    /// there is room.
+    fn begin(&mut self, object: &Object, size: u64, wanted: u64, to: Option<ExecutorId>) -> bool {
         if self.of.len() >= STRIPED_OBJECTS_MAX {
             return false;
         }
@@ -304,17 +305,18 @@ impl Placement {
     }
 
     /// An executor is to read an object: if that is too large for its cache, it is
-    /// striped, as far as lenders have room.
+    /// striped, as far as lenders have room, and the executor can read it all the same.
     pub(in crate::dispatch) fn stripe(&mut self, to: ExecutorId, object: &Object, room: CacheRoom) {
         let Some(size) = object.size.filter(|_| !object.is_unversioned()) else { return };
+        let fits = size <= room.lent_bytes;
         let is_to_be = size > room.object_bytes
-            && size <= room.lent_bytes
+            && (fits || room.mounts)
             && size >= BROADCAST_OBJECT_BYTES_MIN
             && object.is_stored()
             && !self.broadcasts.has(object.id);
         if is_to_be && !self.stripes.has(object.id) {
             let wanted = self.readership.of(object.id).max(1).saturating_mul(READER_STRIPES_MAX);
-            while !self.stripes.begin(object, size, wanted, to) {
+            while !self.stripes.begin(object, size, wanted, fits.then_some(to)) {
                 if !self.stripes.end_unread(&self.readership) {
                     return;
                 }
@@ -351,7 +353,7 @@ mod tests {
     }
 
     fn begin(stripes: &mut Stripes, object: &Object, wanted: u64) -> bool {
-        let began = stripes.begin(object, object.size.unwrap(), wanted, READER);
+        let began = stripes.begin(object, object.size.unwrap(), wanted, Some(READER));
         if began {
             stripes.read(object.id, READER);
         }

@@ -4,7 +4,7 @@
 use super::{Real, World};
 use falkon_core::data::limits::BROADCAST_OBJECT_BYTES_MIN;
 use falkon_core::data::object::{ObjectId, Sources};
-use falkon_core::data::stage::Event;
+use falkon_core::data::stage::{Event, Staged};
 use falkon_core::data::stripes::{share_id, share_of};
 use falkon_core::task::ExecutorId;
 use std::sync::Arc;
@@ -15,6 +15,16 @@ pub(super) fn is_share(object: ObjectId) -> bool {
 }
 
 impl World {
+    /// What a task finds in a file system is shown there, and is too large for all
+    /// directories.
+    pub(super) fn find_mounted(&self, inputs: &[Staged]) {
+        for input in inputs {
+            assert!(self.shown.contains(&input.object.id), "seed {}: {input:?}", self.seed);
+            let size = input.object.size.unwrap();
+            assert!(self.tiers.iter().all(|tier| *tier < size), "seed {}: {input:?}", self.seed);
+        }
+    }
+
     /// Something happens that has to do with stripes; false if nothing does.
     pub(super) fn stripes_chance(&mut self, object: ObjectId) -> bool {
         let Some(real) = self.reals.get(&object).cloned() else { return false };

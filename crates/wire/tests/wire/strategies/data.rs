@@ -62,8 +62,11 @@ pub(super) fn assigned_data() -> impl Strategy<Value = Box<AssignedData>> {
 }
 
 pub(super) fn cache_room() -> impl Strategy<Value = CacheRoom> {
-    let room = (number(), number());
-    room.prop_map(|(object_bytes, lent_bytes)| CacheRoom { object_bytes, lent_bytes })
+    (number(), number(), any::<bool>()).prop_map(|(object_bytes, lent_bytes, mounts)| CacheRoom {
+        object_bytes,
+        lent_bytes,
+        mounts,
+    })
 }
 
 pub(super) fn serving() -> impl Strategy<Value = Serving> {
