@@ -439,7 +439,10 @@ pub(crate) struct StatusArgs {
     /// List all executors, however many there are
     #[arg(long)]
     all: bool,
-    /// Print JSON, with all executors
+    /// List the relays below each relay, with their nodes
+    #[arg(long)]
+    tree: bool,
+    /// Print JSON, with all executors and relays
     #[arg(long)]
     json: bool,
 }
@@ -466,7 +469,10 @@ pub(crate) fn status(args: StatusArgs) -> Exit {
         }
         status.instances.sort_by_key(|found| found.id);
         status.instances.dedup_by_key(|found| found.id);
-        Ok(show::status(&status, args.json, args.all))
+        Ok(match args.json {
+            true => show::status_as_json(&status),
+            false => show::status(&status, show::Listing { all: args.all, tree: args.tree }),
+        })
     })
 }
 

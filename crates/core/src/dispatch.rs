@@ -98,7 +98,7 @@ pub use outputs::PagedOutput;
 pub use pages::{Page, PageBounds, PagePlace, StoredPage};
 pub use placement::diffusion;
 pub use recover::{Record, RecoverError};
-pub use subtree::{NodeClass, Subtree, SubtreeError};
+pub use subtree::{Lender, NodeClass, Subtree, SubtreeError};
 pub use whereabouts::{Begun, Whereabouts};
 
 /// A dispatcher's whole state.

@@ -312,8 +312,11 @@ impl Relay {
                 self.unmet_until = None;
                 self.tell_unmet(waiting);
             }
-            Event::Subtree(subtree) => {
-                let subtree = Subtree { process: self.process, ..subtree };
+            Event::Subtree(mut subtree) => {
+                subtree.process = self.process;
+                if let Some(own) = subtree.relays.first_mut() {
+                    own.name.clone_from(&self.name);
+                }
                 if self.subtree.as_ref() != Some(&subtree) {
                     self.subtree = Some(subtree);
                     self.session.is_subtree_told = false;

@@ -275,6 +275,7 @@ fn executor_status(executor: &ExecutorView<'_>) -> ExecutorStatus {
         suspended_until: executor.suspended_until(),
         cache: executor.cache().map(|(state, objects)| CacheStatus { objects, state }),
         nodes: executor.subtree().map(Subtree::node_count),
+        relays: executor.subtree().map_or_else(Vec::new, |subtree| subtree.below().to_vec()),
         unwritten: executor.unwritten().to_vec(),
     }
 }

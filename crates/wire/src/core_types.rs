@@ -14,7 +14,7 @@ use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOption, PolicyOptions};
 use falkon_core::dispatch::{
     Access, AccessError, Assigned, Attempts, BatchId, Delivery, FoundObject, Held, HolderStatus,
-    InstanceOptions, Join, Keep, Lease, NodeClass, ObjectStatus, Order, Page, PagePlace,
+    InstanceOptions, Join, Keep, Lease, Lender, NodeClass, ObjectStatus, Order, Page, PagePlace,
     PagedOutput, Prepare, Purpose, Record, RequestError, Selection, StoredPage, Subtree, Update,
 };
 use falkon_core::provision::Waiting;
@@ -204,6 +204,7 @@ wire_struct!(Update {
 });
 wire_struct!(Unwritten { archive, since, error });
 wire_struct!(Subtree { process, relays, nodes, obtainable, is_unknown_obtainable });
+wire_struct!(Lender { identity, name, depth, nodes });
 wire_struct!(Waiting { need, tasks, estimate_micros, lasts_micros });
 wire_struct!(NodeClass { capacity, count });
 wire_enum!(Note {
@@ -285,6 +286,7 @@ wire_list!(
     ExecutorId,
     (Resources, u64),
     Resources,
+    Lender,
     Waiting,
     NodeClass,
     Note,

@@ -10,7 +10,7 @@ use falkon_core::collect::Unwritten;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::CacheState;
 use falkon_core::dispatch::{
-    Access, AccessError, Delivery, FoundObject, InstanceOptions, Join, ObjectStatus, Order,
+    Access, AccessError, Delivery, FoundObject, InstanceOptions, Join, Lender, ObjectStatus, Order,
     Purpose, RequestError, Selection, Subtree, Update,
 };
 use falkon_core::provision::Waiting;
@@ -545,6 +545,9 @@ pub struct ExecutorStatus {
     pub cache: Option<CacheStatus>,
     /// How many nodes are below it, if it is a relay.
     pub nodes: Option<u64>,
+    /// The relays below it, if it is one: each followed by those below it in turn, at a
+    /// depth from 1.
+    pub relays: Vec<Lender>,
     /// Archives that it cannot write for now.
     pub unwritten: Vec<Unwritten>,
 }
@@ -559,6 +562,7 @@ wire_struct!(ExecutorStatus {
     suspended_until,
     cache,
     nodes,
+    relays,
     unwritten
 });
 

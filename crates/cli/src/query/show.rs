@@ -8,6 +8,7 @@ use crate::plan::script;
 use crate::progress::span;
 use crate::results::TaskResult;
 use falkon_core::collect::Unwritten;
+use falkon_core::dispatch::Lender;
 use falkon_core::result::Outcome;
 use falkon_core::task::{MILLI, Resources, Time};
 use falkon_wire::message::{ExecutorStatus, Status, TaskInfo};
@@ -29,17 +30,32 @@ pub fn print(text: &str) -> Option<Exit> {
 const NAME_CHARS_MIN: usize = 16;
 const HOST_CHARS_MIN: usize = 24;
 
+/// How deep relays are indented at most.
+const INDENTS_MAX: usize = 16;
+
 /// Executors that are listed one by one unless all are asked for.
 const EXECUTORS_LISTED_MAX: usize = 32;
 
-/// Prints how things are; `all` lists every executor.
-pub(super) fn status(status: &Status, as_json: bool, all: bool) -> Exit {
-    let text =
-        if as_json { format!("{}\n", status_json(status)) } else { status_text(status, all) };
-    print(&text).unwrap_or(Exit::Success)
+/// Which executors are listed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Listing {
+    /// Every one.
+    pub(super) all: bool,
+    /// The relays below relays, too.
+    pub(super) tree: bool,
 }
 
-fn status_text(status: &Status, all: bool) -> String {
+/// Prints how things are.
+pub(super) fn status(status: &Status, listing: Listing) -> Exit {
+    print(&status_text(status, listing)).unwrap_or(Exit::Success)
+}
+
+/// Prints how things are, for programs.
+pub(super) fn status_as_json(status: &Status) -> Exit {
+    print(&format!("{}\n", status_json(status))).unwrap_or(Exit::Success)
+}
+
+fn status_text(status: &Status, Listing { all, tree }: Listing) -> String {
     let up = status.now.since(status.started) as f64 / 1e6;
     let mut text = format!(
         "dispatcher {}, up {}, {}, {}\n",
@@ -64,6 +80,9 @@ fn status_text(status: &Status, all: bool) -> String {
     }
     for executor in listed {
         text.push_str(&executor_line(executor, status.now, wide));
+        for relay in executor.relays.iter().filter(|_| tree) {
+            text.push_str(&relay_line(relay, wide));
+        }
     }
     if !others.is_empty() {
         text.push_str(&others_line(&others, wide));
@@ -99,6 +118,14 @@ fn executor_line(executor: &ExecutorStatus, now: Time, wide: usize) -> String {
         executor.capacity,
         executor_note(executor, now)
     )
+}
+
+/// A relay below an executor that is one.
+fn relay_line(relay: &Lender, wide: usize) -> String {
+    let indent = "  ".repeat(usize::try_from(relay.depth).unwrap_or(usize::MAX).min(INDENTS_MAX));
+    let name = format!("{indent}{}", printable(&relay.name));
+    let nodes = counted(relay.nodes, "node");
+    format!("{:>5}  {name:<wide$} {:>8} {:>8} {:>8}  a relay to {nodes}\n", "", "", "", "")
 }
 
 /// The totals of executors that are not listed.
@@ -213,6 +240,10 @@ fn unwritten_json(unwritten: &Unwritten) -> Value {
     })
 }
 
+fn relay_json(relay: &Lender) -> Value {
+    json!({ "name": relay.name, "depth": relay.depth, "nodes": relay.nodes })
+}
+
 fn status_json(status: &Status) -> Value {
     let reason = |one: &Coming| Some(one.reason.clone()).filter(|reason| !reason.is_empty());
     let coming = status.coming.iter();
@@ -235,6 +266,7 @@ fn status_json(status: &Status) -> Value {
                 "prefetched": executor.prefetched,
                 "cache": executor.cache.as_ref().map(caches::json),
                 "nodes": executor.nodes,
+                "relays": executor.relays.iter().map(relay_json).collect::<Vec<_>>(),
                 "unwritten": executor.unwritten.iter().map(unwritten_json).collect::<Vec<_>>(),
             })
         })
@@ -338,6 +370,7 @@ mod tests {
             suspended_until: None,
             cache: None,
             nodes: None,
+            relays: Vec::new(),
             unwritten: Vec::new(),
         };
         (0..count).map(executor).collect()
@@ -347,12 +380,15 @@ mod tests {
     fn many_executors_become_a_few_lines_with_the_troubled_among_them() {
         let executors = executors(10_000);
         let status = Status { executors, ..Status::default() };
-        let text = status_text(&status, false);
+        let text = status_text(&status, Listing::default());
         assert_eq!(text.matches("(disconnected)").count(), 10);
         assert_eq!(text.matches("host:").count(), EXECUTORS_LISTED_MAX);
         assert!(text.contains("and 9968 more"), "{text}");
         assert!(text.contains("39872 CPUs in all (--all lists them)"), "{text}");
-        assert_eq!(status_text(&status, true).matches("host:").count(), 10_000);
+        assert_eq!(
+            status_text(&status, Listing { all: true, tree: false }).matches("host:").count(),
+            10_000
+        );
     }
 
     #[test]
@@ -367,9 +403,9 @@ mod tests {
             let rows: Vec<&str> = lines.take(3).collect();
             assert!(rows.iter().all(|row| row[..end].ends_with(cell)), "{text}");
         };
-        column_of(&status_text(&status, false), "FREE", " 1");
+        column_of(&status_text(&status, Listing::default()), "FREE", " 1");
         status.executors[2].name = "é".repeat(60);
-        let text = status_text(&status, false);
+        let text = status_text(&status, Listing::default());
         let widths: Vec<usize> = text.lines().skip(2).map(|line| line.chars().count()).collect();
         assert_eq!(widths[1..].iter().max(), widths[1..].iter().min(), "{text}");
     }

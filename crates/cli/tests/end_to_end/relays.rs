@@ -196,6 +196,10 @@ fn relays_stand_behind_one_another() {
     let _executors = [lower.executor("small", "1"), lower.executor("large", "3")];
     wait_for_nodes(&dispatcher, &[("upper", 2)]);
     let access = dispatcher.access();
+    let tree = access.run("status", &["--tree"]).exits(0);
+    assert!(tree.text().contains("  lower") && !tree.text().contains("small"), "{}", tree.text());
+    let relays = &access.status()["executors"][0]["relays"];
+    assert_eq!(*relays, serde_json::json!([{ "name": "lower", "depth": 1, "nodes": 2 }]));
     let args = ["--wait", "--json", "--range", "1-200", "--", "sh", "-c", "exit $(({} % 2))"];
     let results = access.run("submit", &args).results();
     assert_eq!(results.len(), 200);

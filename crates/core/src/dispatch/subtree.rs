@@ -16,14 +16,27 @@ pub struct NodeClass {
     pub count: u64,
 }
 
+/// A relay, as those above it know it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Lender {
+    /// The incarnation that it registers with.
+    pub identity: u64,
+    /// For people.
+    pub name: String,
+    /// How many relays are on the way to it from the first of its list.
+    pub depth: u64,
+    /// How many nodes are below it.
+    pub nodes: u64,
+}
+
 /// Everything below a relay.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Subtree {
     /// Drawn at random when the relay's process started.
     pub process: u64,
-    /// The identities of the relays that work passes on its way: its own, which is
-    /// the incarnation that it registers with, and those below it.
-    pub relays: Vec<u64>,
+    /// The relays that work passes on its way: itself, and those below it, each
+    /// followed by those below it in turn.
+    pub relays: Vec<Lender>,
     /// The nodes, one entry for each class.
     pub nodes: Vec<NodeClass>,
     /// What each kind of node offers that can still be asked of batch schedulers.
@@ -82,6 +95,12 @@ impl Subtree {
         total
     }
 
+    /// The relays below the one that lends it.
+    #[must_use]
+    pub fn below(&self) -> &[Lender] {
+        self.relays.get(1..).unwrap_or_default()
+    }
+
     /// How many nodes there are.
     #[must_use]
     pub fn node_count(&self) -> u64 {
@@ -117,6 +136,7 @@ impl Subtree {
             && self.obtainable.len() <= NODE_CLASSES_MAX
             && self.obtainable.iter().all(is_kept)
             && self.relays.len() <= SUBTREE_RELAYS_MAX
+            && self.relays.iter().all(|relay| relay.name.len() <= NAME_BYTES_MAX)
             && self.nodes.iter().all(|class| is_kept(&class.capacity))
             && self.total().custom.len() <= CUSTOM_NAMES_MAX
     }
@@ -142,7 +162,7 @@ impl Dispatcher {
         if !subtree.is_within_bounds() {
             return Err(SubtreeError::TooMuch { name: name() });
         }
-        if subtree.relays.iter().any(|relay| self.lent_to.contains(relay)) {
+        if subtree.relays.iter().any(|relay| self.lent_to.contains(&relay.identity)) {
             return Err(SubtreeError::Circle { name: name() });
         }
         if let Some(other) = self.fleet.same_relay(id, &subtree) {
@@ -159,15 +179,18 @@ impl Dispatcher {
     }
 
     /// What the relay of this identity, which is above this dispatcher, has to say
-    /// of it; its process is for the relay to fill in. Costs O(classes + relays).
+    /// of it; its process and its name are for the relay to fill in. Costs O(classes + relays).
     pub fn subtree(&mut self, relay: u64) -> Subtree {
         self.lent_to.insert(relay);
         while self.lent_to.len() > SUBTREE_RELAYS_MAX {
             self.lent_to.pop_first();
         }
-        let (mut relays, nodes) = self.fleet.subtree();
-        relays.insert(0, relay);
+        let (below, nodes) = self.fleet.subtree();
         let (obtainable, is_unknown_obtainable) = self.obtainable();
-        Subtree { process: 0, relays, nodes, obtainable, is_unknown_obtainable }
+        let own = Lender { identity: relay, ..Lender::default() };
+        let relays = [own].into_iter().chain(below).collect();
+        let mut subtree = Subtree { process: 0, relays, nodes, obtainable, is_unknown_obtainable };
+        subtree.relays[0].nodes = subtree.node_count();
+        subtree
     }
 }

@@ -5,7 +5,7 @@ use crate::faults::cases;
 use crate::sets::any_number;
 use falkon_core::dispatch::{
     Action, Assigned, BatchId, ConnectionId, Dispatcher, Event, Held, InstanceOptions, Join, Lease,
-    NodeClass, Order, Prepare, Record, Selection, Subtree, Update,
+    Lender, NodeClass, Order, Prepare, Record, Selection, Subtree, Update,
 };
 use falkon_core::encoded::Encoded;
 use falkon_core::execute;
@@ -253,7 +253,14 @@ fn subtree() -> impl Strategy<Value = Option<Box<Subtree>>> {
     let nodes = (resources(), any_number());
     let nodes = nodes.prop_map(|(capacity, count)| NodeClass { capacity, count });
     let obtainable = (vec(resources(), 0..2), any::<bool>());
-    let subtree = (0..3u64, vec(0..4u64, 0..3), vec(nodes, 0..3), obtainable);
+    let relay = (0..4u64, any_number());
+    let relay = relay.prop_map(|(identity, depth)| Lender {
+        identity,
+        name: String::new(),
+        depth,
+        nodes: depth,
+    });
+    let subtree = (0..3u64, vec(relay, 0..3), vec(nodes, 0..3), obtainable);
     let subtree = subtree.prop_map(|(process, relays, nodes, obtainable)| {
         let (obtainable, is_unknown_obtainable) = obtainable;
         Some(Box::new(Subtree { process, relays, nodes, obtainable, is_unknown_obtainable }))

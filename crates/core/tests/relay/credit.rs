@@ -35,7 +35,8 @@ fn a_relay_lends_classes_of_nodes_at_each_tier() {
     assert_eq!(*views[0].capacity(), Resources::cpus(14));
     let subtree = views[0].subtree().unwrap();
     assert_eq!(subtree.node_count(), 4);
-    assert_eq!(subtree.relays.len(), 2);
+    let relays = subtree.relays.iter().map(|one| (one.name.as_str(), one.depth, one.nodes));
+    assert_eq!(relays.collect::<Vec<_>>(), [("relay 1", 0, 4), ("relay 2", 1, 3)]);
     let classes = subtree.nodes.iter().map(|class| (class.capacity.cpus_milli, class.count));
     assert_eq!(classes.collect::<Vec<_>>(), [(8000, 1), (2000, 3)]);
 }

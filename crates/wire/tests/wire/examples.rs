@@ -17,8 +17,8 @@ use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
-    Access, Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Keep, Lease, NodeClass,
-    Order, PagedOutput, Prepare, Record, Selection, Subtree, Update,
+    Access, Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Keep, Lease, Lender,
+    NodeClass, Order, PagedOutput, Prepare, Record, Selection, Subtree, Update,
 };
 use falkon_core::provision::Waiting;
 use falkon_core::result::{
@@ -461,6 +461,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         suspended_until: Some(NOW.after(9)),
         cache: Some(CacheStatus { objects: 12, state: cache_state() }),
         nodes: Some(640),
+        relays: lenders(),
         unwritten: unwritten(),
     }];
     let version = "0.1.0".to_owned();
@@ -560,11 +561,17 @@ fn subtree() -> Subtree {
     let nodes = vec![NodeClass { capacity: Resources::cpus(64), count: 640 }];
     Subtree {
         process: 5,
-        relays: vec![0x0123_4567_89ab_cdef, 7],
+        relays: lenders(),
         nodes,
         obtainable: vec![Resources::cpus(64)],
         is_unknown_obtainable: true,
     }
+}
+
+fn lenders() -> Vec<Lender> {
+    let lender =
+        |identity, name: &str, depth| Lender { identity, name: name.to_owned(), depth, nodes: 640 };
+    vec![lender(0x0123_4567_89ab_cdef, "login1:site", 0), lender(7, "rack1:site", 1)]
 }
 
 fn waiting() -> Vec<Waiting> {

@@ -11,8 +11,8 @@ use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::{
     Access, Assigned, Attempts, BatchId, Delivery, FoundObject, Held, HolderStatus,
-    InstanceOptions, Join, Keep, Lease, NodeClass, ObjectStatus, Order, PagePlace, PagedOutput,
-    Prepare, Purpose, Record, Selection, StoredPage, Subtree, Update,
+    InstanceOptions, Join, Keep, Lease, Lender, NodeClass, ObjectStatus, Order, PagePlace,
+    PagedOutput, Prepare, Purpose, Record, Selection, StoredPage, Subtree, Update,
 };
 use falkon_core::encoded::Encoded;
 use falkon_core::limits::*;
@@ -301,7 +301,9 @@ fn waiting() -> Vec<Waiting> {
 
 fn subtree() -> Subtree {
     let node = NodeClass { capacity: resources(), count: NUMBER };
-    let (relays, nodes) = (vec![NUMBER; SUBTREE_RELAYS_MAX], vec![node; NODE_CLASSES_MAX]);
+    let relay =
+        Lender { identity: NUMBER, name: "n".repeat(NAME_BYTES_MAX), depth: NUMBER, nodes: NUMBER };
+    let (relays, nodes) = (vec![relay; SUBTREE_RELAYS_MAX], vec![node; NODE_CLASSES_MAX]);
     let obtainable = vec![resources(); NODE_CLASSES_MAX];
     Subtree { process: NUMBER, relays, nodes, obtainable, is_unknown_obtainable: true }
 }

@@ -1,7 +1,7 @@
 //! Arbitrary things that relays say and note.
 
-use super::{held, instance, number, resources};
-use falkon_core::dispatch::{NodeClass, Subtree};
+use super::{held, instance, number, resources, text};
+use falkon_core::dispatch::{Lender, NodeClass, Subtree};
 use falkon_core::provision::Waiting;
 use falkon_core::relay::Note;
 use proptest::collection::vec;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 pub(super) fn subtree() -> impl Strategy<Value = Subtree> {
     let nodes = (resources(), number()).prop_map(|(capacity, count)| NodeClass { capacity, count });
     let obtainable = (vec(resources(), 0..3), any::<bool>());
-    (number(), vec(number(), 0..5), vec(nodes, 0..5), obtainable).prop_map(
+    (number(), lenders(), vec(nodes, 0..5), obtainable).prop_map(
         |(process, relays, nodes, (obtainable, is_unknown_obtainable))| Subtree {
             process,
             relays,
@@ -20,6 +20,13 @@ pub(super) fn subtree() -> impl Strategy<Value = Subtree> {
             is_unknown_obtainable,
         },
     )
+}
+
+pub(super) fn lenders() -> impl Strategy<Value = Vec<Lender>> {
+    let one = (number(), text(), number(), number());
+    let one =
+        one.prop_map(|(identity, name, depth, nodes)| Lender { identity, name, depth, nodes });
+    vec(one, 0..4)
 }
 
 pub(super) fn waiting() -> impl Strategy<Value = Waiting> {

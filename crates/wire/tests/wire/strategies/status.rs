@@ -1,6 +1,7 @@
 //! Arbitrary answers about how things stand.
 
 use super::data::{cache_status, unwritten};
+use super::relays::lenders;
 use super::{bytes, counts, executor, finished, number, provision, resources, task, text, time};
 use falkon_wire::message::{ExecutorStatus, InstanceStatus, Status, TaskInfo};
 use proptest::collection::vec;
@@ -43,7 +44,7 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
 
 fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
     let cache = option::of(cache_status());
-    let has = (cache, option::of(number()), unwritten());
+    let has = (cache, option::of(number()), lenders(), unwritten());
     let load = (number(), number(), any::<bool>(), option::of(time()), has);
     (executor(), text(), resources(), resources(), load).prop_map(
         |(
@@ -51,7 +52,7 @@ fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
             name,
             capacity,
             free,
-            (tasks, prefetched, connected, suspended_until, (cache, nodes, unwritten)),
+            (tasks, prefetched, connected, suspended_until, (cache, nodes, relays, unwritten)),
         )| {
             ExecutorStatus {
                 id,
@@ -64,6 +65,7 @@ fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
                 suspended_until,
                 cache,
                 nodes,
+                relays,
                 unwritten,
             }
         },
