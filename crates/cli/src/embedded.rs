@@ -135,6 +135,7 @@ impl Embedded {
             pages: None,
             identity: None,
             keep_micros: None,
+            collectors: None,
             log: Arc::new(|_: &str| {}),
         };
         let (dispatcher, _) = falkon_dispatcher::start(options)?;

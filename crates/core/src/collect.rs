@@ -5,7 +5,9 @@
 //! They are written when the oldest has waited for long, when much waits, sooner
 //! if the disk is short, when the executor has had nothing to do for a moment, and
 //! when it leaves. A write that fails is repeated after growing pauses, for a bounded
-//! time. While the disk is nearly full, nothing new is to start before what is staged
+//! time. Where another executor collects, what would be written is handed to it, after
+//! half of the usual time, so that it waits there for what others hand over; what is
+//! handed over here waits like the own outputs. While the disk is nearly full, nothing new is to start before what is staged
 //! is written. A task is safe when all of its members are. What a cancelled
 //! task has staged is written at once, and is given up if that fails or takes long.
 //!
@@ -18,7 +20,8 @@ mod set;
 
 use crate::limits::{
     COLLECT_ARCHIVES_MAX, COLLECT_CANCEL_MICROS_MAX, COLLECT_IDLE_DOUBLINGS_MAX,
-    COLLECT_IDLE_MICROS, COLLECT_MEMBERS_MAX, COLLECT_PATIENCE_MICROS, COLLECT_TASKS_MAX,
+    COLLECT_IDLE_MICROS, COLLECT_MEMBERS_MAX, COLLECT_PATIENCE_MICROS, COLLECT_RETRY_MICROS_MIN,
+    COLLECT_TASKS_MAX,
 };
 use crate::task::Time;
 use cancelled::Cancelled;
@@ -65,6 +68,10 @@ pub struct OwnerId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemId(pub u64);
 
+/// What a staged file becomes: a member of this name, or, if it is an archive, all of
+/// its members under their own.
+pub type MemberName = Option<Arc<str>>;
+
 /// A file of an archive being written. Numbers are never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriteId(pub u64);
@@ -92,6 +99,24 @@ pub enum Event {
         /// The outputs.
         members: Vec<Member>,
     },
+    /// An archive of another executor's outputs is staged: its members are to become
+    /// members.
+    Entrusted {
+        /// What it counts as.
+        owner: OwnerId,
+        /// Its file.
+        item: ItemId,
+        /// The path of the first file of the archive that they are for.
+        archive: Arc<str>,
+        /// Its bytes.
+        bytes: u64,
+        /// How long the oldest output in it has waited.
+        waited_micros: u64,
+    },
+    /// What was entrusted is not wanted any more: its maker is gone, or does otherwise.
+    Withdrawn(OwnerId),
+    /// Whether what is written goes to another executor, which collects.
+    HandsOver(bool),
     /// Bytes that are free where outputs are staged.
     Free(u64),
     /// Whether the executor has something to do.
@@ -119,6 +144,8 @@ pub enum WriteFailure {
     Refused(String),
     /// The archive could not be written, which may pass.
     Failed(String),
+    /// The executor that was to collect has not written it.
+    NotTaken(String),
 }
 
 /// What a collector wants done.
@@ -132,7 +159,9 @@ pub enum Action {
         /// The path of the archive's first file.
         archive: Arc<str>,
         /// Staged files, and the members that they become.
-        members: Vec<(ItemId, Arc<str>)>,
+        members: Vec<(ItemId, MemberName)>,
+        /// How long the oldest of them has waited.
+        waited_micros: u64,
     },
     /// Delete staged files.
     Discard(Vec<ItemId>),
@@ -140,7 +169,8 @@ pub enum Action {
     Safe {
         /// The task.
         owner: OwnerId,
-        /// Where each of them is, as `ARCHIVE!MEMBER`.
+        /// Where each of them is, as `ARCHIVE!MEMBER`; what was entrusted is in this
+        /// file.
         members: Vec<(ItemId, Arc<str>)>,
     },
     /// An output of a task cannot be written; the task is forgotten.
@@ -184,6 +214,8 @@ pub struct Collector {
     next_write: u64,
     /// Bytes that are free where outputs are staged, when one was staged last.
     free_bytes: u64,
+    /// What is written goes to another executor.
+    hands_over: bool,
     /// Since when the executor has had nothing to do.
     idle_since: Option<Time>,
     /// How often that was why something was written. More outputs came each time, so
@@ -210,6 +242,7 @@ impl Collector {
             writing_bytes: 0,
             next_write: 0,
             free_bytes: u64::MAX,
+            hands_over: false,
             idle_since: None,
             idle_writes: 0,
             last_write: Time::default(),
@@ -221,7 +254,28 @@ impl Collector {
     pub fn handle(&mut self, now: Time, event: Event) {
         self.now = self.now.max(now);
         match event {
-            Event::Staged { owner, members } => self.stage(owner, members),
+            Event::Staged { owner, members } => {
+                let since = self.now;
+                let of = |Member { item, archive, name, bytes }| {
+                    (archive, item, Waiting { owner, name: Some(name), bytes, since })
+                };
+                self.stage(owner, members.into_iter().map(of).collect());
+            }
+            Event::Entrusted { owner, item, archive, bytes, waited_micros } => {
+                let since = Time(self.now.0.saturating_sub(waited_micros));
+                let waiting = Waiting { owner, name: None, bytes, since };
+                self.stage(owner, vec![(archive, item, waiting)]);
+            }
+            Event::Withdrawn(owner) => {
+                if let Some(Owner { open, .. }) = self.owners.remove(&owner) {
+                    self.discard_waiting(open, None);
+                }
+            }
+            Event::HandsOver(hands_over) => {
+                if hands_over != std::mem::replace(&mut self.hands_over, hands_over) {
+                    self.sets.relist(self.delay());
+                }
+            }
             Event::Free(bytes) => self.free_bytes = bytes,
             Event::Working(true) => self.idle_since = None,
             Event::Working(false) => {
@@ -264,11 +318,25 @@ impl Collector {
     /// Whether as much is staged as may be: no further task is to start.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        let bytes = self.sets.bytes() + self.writing_bytes;
+        let bytes = self.bytes();
         let is_nearly_full = self.free_bytes < self.options.free_bytes_min / SHORT_PARTS;
         bytes > self.options.data_bytes_max.saturating_mul(2)
             || self.owners.len() >= COLLECT_TASKS_MAX
             || (is_nearly_full && !self.owners.is_empty())
+    }
+
+    /// Bytes that are staged.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.sets.bytes() + self.writing_bytes
+    }
+
+    /// Whether so many bytes more may be staged for others.
+    #[must_use]
+    pub fn has_room(&self, bytes: u64) -> bool {
+        !self.is_full()
+            && (self.owners.is_empty()
+                || self.bytes().saturating_add(bytes) <= self.options.data_bytes_max)
     }
 
     /// The archives that cannot be written for now, if that has changed since this
@@ -288,17 +356,22 @@ impl Collector {
         self.failing.tell_anew();
     }
 
-    fn stage(&mut self, owner: OwnerId, members: Vec<Member>) {
+    /// How long an output waits at most.
+    fn delay(&self) -> u64 {
+        let parts = if self.hands_over { 2 } else { 1 };
+        self.options.delay_micros_max / parts
+    }
+
+    fn stage(&mut self, owner: OwnerId, outputs: Vec<(Arc<str>, ItemId, Waiting)>) {
         let pause_micros = self.now.since(self.last_write);
         if self.owners.is_empty() && pause_micros >= self.options.delay_micros_max {
             self.idle_writes = 0;
         }
-        let open = members.iter().map(|member| (member.item, member.archive.clone())).collect();
+        let open = outputs.iter().map(|(archive, item, _)| (*item, archive.clone())).collect();
         self.owners.insert(owner, Owner { open, safe: Vec::new() });
         self.idle_since = None;
-        for Member { item, archive, name, bytes } in members {
-            let waiting = Waiting { owner, name, bytes, since: self.now };
-            self.sets.add(&archive, item, waiting, self.options.delay_micros_max);
+        for (archive, item, waiting) in outputs {
+            self.sets.add(&archive, item, waiting, self.delay());
         }
     }
 
@@ -306,11 +379,12 @@ impl Collector {
     /// is in.
     fn cancel(&mut self, owners: Vec<OwnerId>) {
         let until = self.now.after(COLLECT_CANCEL_MICROS_MAX);
+        let delay = self.delay();
         for owner in owners {
             let Some(found) = self.owners.get(&owner) else { continue };
             self.cancelled.add(owner, until);
             for archive in found.open.values() {
-                self.sets.due_now(archive, self.options.delay_micros_max);
+                self.sets.due_now(archive, delay);
             }
         }
     }
@@ -346,10 +420,12 @@ impl Collector {
             let write = WriteId(self.next_write);
             self.next_write += 1;
             let named = members.iter().map(|(item, member)| (*item, member.name.clone()));
+            let oldest = members.values().map(|member| member.since).min();
             self.actions.push_back(Action::Write {
                 write,
                 archive: archive.clone(),
                 members: named.collect(),
+                waited_micros: oldest.map_or(0, |oldest| self.now.since(oldest)),
             });
             self.writing_bytes += members.values().map(|member| member.bytes).sum::<u64>();
             self.writing.insert(write, Writing { archive, members });
@@ -361,11 +437,14 @@ impl Collector {
         self.writing_bytes -= members.values().map(|member| member.bytes).sum::<u64>();
         match result {
             Ok(file) => {
-                self.sets.written(&archive, self.options.delay_micros_max);
+                self.sets.written(&archive, self.delay());
                 self.failing.succeeded(&archive);
                 self.actions.push_back(Action::Discard(members.keys().copied().collect()));
                 for (item, member) in members {
-                    let place = format!("{file}!{}", member.name).into();
+                    let place = match &member.name {
+                        Some(name) => format!("{file}!{name}").into(),
+                        None => file.clone(),
+                    };
                     self.member_safe(member.owner, (item, place));
                 }
             }
@@ -374,7 +453,8 @@ impl Collector {
                     let error = format!("{archive} was not written: {error}");
                     return self.give_up(&archive, members, &error);
                 };
-                let error = format!("{archive}!{} was not written: {error}", member.name);
+                let name = member.name.iter().map(|name| format!("!{name}")).collect::<String>();
+                let error = format!("{archive}{name} was not written: {error}");
                 self.put_back(&archive, members, None);
                 self.actions.push_back(Action::Discard(vec![item]));
                 self.fail(member.owner, Some(item), error);
@@ -382,6 +462,11 @@ impl Collector {
             Err(WriteFailure::Refused(error)) => {
                 let error = format!("{archive} was not written: {error}");
                 self.give_up(&archive, members, &error);
+            }
+            // It is handed over once more, or written here.
+            Err(WriteFailure::NotTaken(_)) => {
+                let at = self.now.after(COLLECT_RETRY_MICROS_MIN);
+                self.put_back(&archive, members, Some(at));
             }
             Err(WriteFailure::Failed(error)) => {
                 let patience = self.options.patience_micros;
@@ -419,7 +504,7 @@ impl Collector {
         if !unwanted.is_empty() {
             self.actions.push_back(Action::Discard(unwanted.into_keys().collect()));
         }
-        self.sets.put_back(archive, wanted, retry, self.options.delay_micros_max);
+        self.sets.put_back(archive, wanted, retry, self.delay());
         self.forget_if_gone(archive);
     }
 
@@ -433,7 +518,7 @@ impl Collector {
 
     /// Tasks fail whose outputs cannot be written.
     fn give_up(&mut self, archive: &Arc<str>, members: BTreeMap<ItemId, Waiting>, error: &str) {
-        self.sets.written(archive, self.options.delay_micros_max);
+        self.sets.written(archive, self.delay());
         self.failing.succeeded(archive);
         self.actions.push_back(Action::Discard(members.keys().copied().collect()));
         for (item, member) in members {
@@ -460,8 +545,15 @@ impl Collector {
         let is_cancelled = self.cancelled.contains(owner);
         self.cancelled.remove(owner);
         let Some(Owner { open, .. }) = self.owners.remove(&owner) else { return };
-        let others = open.into_iter().filter(|(item, _)| Some(*item) != failed);
-        let delay = self.options.delay_micros_max;
+        self.discard_waiting(open, failed);
+        self.actions.push_back(Action::Failed { owner, error, is_cancelled });
+    }
+
+    /// What waits of these outputs is not wanted any more, but for one of which nothing
+    /// is left.
+    fn discard_waiting(&mut self, open: BTreeMap<ItemId, Arc<str>>, but: Option<ItemId>) {
+        let others = open.into_iter().filter(|(item, _)| Some(*item) != but);
+        let delay = self.delay();
         let mut gone: Vec<ItemId> = Vec::new();
         for (item, archive) in others {
             if self.sets.remove(&archive, item, delay) {
@@ -472,6 +564,5 @@ impl Collector {
         if !gone.is_empty() {
             self.actions.push_back(Action::Discard(gone));
         }
-        self.actions.push_back(Action::Failed { owner, error, is_cancelled });
     }
 }

@@ -14,6 +14,8 @@ mod collecting;
 mod doubt;
 mod due;
 mod end;
+mod entrusted;
+mod entrusting;
 mod idle;
 mod leave;
 mod load;
@@ -26,7 +28,7 @@ mod templates;
 pub(crate) mod updates;
 
 use crate::collect::CollectOptions;
-use crate::data::declared::Peer;
+use crate::data::declared::{Collects, Peer};
 use crate::data::stage;
 use crate::dispatch::{Held, Join, Lease, Order, Update};
 use crate::limits::{BACKFILL_RUNS_MAX, RESERVE_AFTER_MICROS};
@@ -37,6 +39,8 @@ use chains::{Chains, Follower, Leader};
 use collecting::Collecting;
 use doubt::Doubts;
 use end::End;
+use entrusted::Entrusted;
+use entrusting::Entrusting;
 use idle::IdleExit;
 use leave::Departure;
 use overflows::Overflows;
@@ -51,6 +55,7 @@ use updates::Updates;
 pub use crate::task::TaskKey;
 pub use bundle::More;
 pub use collecting::{CollectAction, CollectEvent};
+pub use entrusted::OfferId;
 pub use staging::{StartData, Visit, VisitEnd};
 
 /// A template as this executor numbers them; numbers are never used again,
@@ -280,6 +285,8 @@ pub struct Executor {
     /// The cache, and what tasks have to do with it.
     data: Option<Box<Data>>,
     collecting: Collecting,
+    entrusting: Entrusting,
+    entrusted: Entrusted,
     streams: Streams,
     actions: VecDeque<Action>,
 }
@@ -310,6 +317,8 @@ impl Executor {
             startable: false,
             data: None,
             collecting: Collecting::new(CollectOptions::default()),
+            entrusting: Entrusting::default(),
+            entrusted: Entrusted::default(),
             streams: Streams::default(),
             actions: VecDeque::new(),
         }
@@ -407,6 +416,8 @@ impl Executor {
         self.tell_data_anew();
         self.overflows.tell_anew();
         self.collecting.tell_anew();
+        // Numbers of executors mean nothing in another session.
+        self.collects(Collects::Itself);
         // The dispatcher may be another one: its template numbers mean nothing
         // any more. Tasks at hand keep theirs.
         for gone in self.templates.forget_all() {

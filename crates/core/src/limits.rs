@@ -234,6 +234,13 @@ pub const JOIN_RUNS_MAX: usize = 1 << 18;
 pub const HELD_REPORTS_MAX: usize = JOIN_RUNS_MAX / 2;
 /// Tasks that run on an executor, or are put away, before it starts nothing more.
 pub const RUNNING_TASKS_MAX: usize = JOIN_RUNS_MAX / 4;
+/// Executors of which each collects its own outputs; of more, groups share collectors,
+/// so many in all or one for [`COLLECT_GROUP_EXECUTORS_MAX`].
+pub const COLLECT_EXECUTORS_MIN: usize = 16;
+/// Executors that share a collector.
+pub const COLLECT_GROUP_EXECUTORS_MAX: usize = 64;
+/// What others have staged that waits at a collector for room to come there.
+pub const COLLECT_OFFERED_ARCHIVES_MAX: usize = 1024;
 /// How long an executor has nothing to do before the outputs that wait there are
 /// written to their archives.
 pub const COLLECT_IDLE_MICROS: u64 = 100_000;

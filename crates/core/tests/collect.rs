@@ -7,8 +7,8 @@
 mod rng;
 
 use falkon_core::collect::{
-    Action, CollectOptions, Collector, Event, ItemId, Member, OwnerId, SHORT_PARTS, Unwritten,
-    WriteFailure, WriteId,
+    Action, CollectOptions, Collector, Event, ItemId, Member, MemberName, OwnerId, SHORT_PARTS,
+    Unwritten, WriteFailure, WriteId,
 };
 use falkon_core::limits::{
     COLLECT_ARCHIVES_MAX, COLLECT_CANCEL_MICROS_MAX, COLLECT_IDLE_MICROS, COLLECT_MEMBERS_MAX,
@@ -50,7 +50,7 @@ enum End {
 #[derive(Debug, Default)]
 struct Write {
     archive: Arc<str>,
-    members: Vec<(ItemId, Arc<str>)>,
+    members: Vec<(ItemId, MemberName)>,
     ends: Time,
 }
 
@@ -113,16 +113,20 @@ impl World {
     fn act(&mut self) {
         while let Some(action) = self.collector.poll_action() {
             match action {
-                Action::Write { write, archive, members } => {
+                Action::Write { write, archive, members, waited_micros } => {
                     let is_alone = self.writes.values().all(|other| other.archive != archive);
                     assert!(is_alone, "two files of {archive} at once");
                     assert!(!members.is_empty(), "an empty file");
                     assert!(self.writes.len() < COLLECT_ARCHIVES_MAX);
                     for (item, name) in &members {
+                        assert!(waited_micros <= self.now.0);
                         let found = self.items.get_mut(item).unwrap();
                         assert!(matches!(found.place, Place::Waits { .. }), "{item:?} twice");
                         assert!(self.files.contains(item), "{item:?} was deleted before");
-                        assert_eq!((&found.archive, &found.name), (&archive, name));
+                        assert_eq!(
+                            (&found.archive, &found.name),
+                            (&archive, name.as_ref().unwrap())
+                        );
                         found.place = Place::Writing(write);
                     }
                     // Now and then the store is away.

@@ -20,6 +20,7 @@
 //! connection. Connections are kept for [`IDLE_MS_MAX`] and used again.
 
 mod connection;
+mod entrust;
 mod error;
 mod fetch;
 mod pipeline;
@@ -31,6 +32,7 @@ mod visit;
 mod visitor;
 mod wire;
 
+pub use entrust::EntrustError;
 pub use error::PeerError;
 pub use fetch::{Fetcher, Peer, Piece};
 pub use requests::{FromPeers, Verdict};
@@ -53,6 +55,9 @@ pub const IDLE_MS_MAX: u64 = 60_000;
 /// How long a peer may send or take nothing in the middle of a transfer, in
 /// milliseconds, before the connection counts as broken.
 pub const SILENCE_MS_MAX: u64 = 20_000;
+
+/// How often an executor says that something takes a while, in milliseconds.
+pub const WAIT_MS: u64 = 5_000;
 
 /// Connections of peers that are served at once; further ones are closed.
 pub const CONNECTIONS_MAX: usize = 1024;

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "peers/entrusted.rs"]
+mod entrusted;
 #[path = "peers/proxy.rs"]
 mod proxy;
 #[path = "peers/visits.rs"]
@@ -51,6 +53,8 @@ struct Rig {
     limit: Arc<AtomicUsize>,
     /// The files of objects that are on their way, with the whole size of each.
     coming: Arc<Mutex<BTreeMap<ObjectId, (PartialId, u64)>>>,
+    /// What is handed over.
+    collector: entrusted::Collector,
 }
 
 impl Rig {
@@ -68,6 +72,7 @@ impl Rig {
             level,
             limit: Arc::new(AtomicUsize::new(usize::MAX)),
             coming: Arc::default(),
+            collector: entrusted::Collector::default(),
         };
         rig.listen(TcpListener::bind("127.0.0.1:0").unwrap());
         rig
@@ -79,6 +84,8 @@ impl Rig {
         let limit = Arc::clone(&self.limit);
         let held = Arc::clone(&self.cache);
         let coming = Arc::clone(&self.coming);
+        let collector = self.collector.clone();
+        let folder = self.dir.path().join("staged");
         std::thread::spawn(move || {
             let mut serving = 0;
             let mut visits = BTreeMap::new();
@@ -113,6 +120,9 @@ impl Rig {
                         };
                         visits.remove(&partial).unwrap().send(end).unwrap();
                     }
+                    FromPeers::Entrust { .. }
+                    | FromPeers::Received { .. }
+                    | FromPeers::Withdrawn(_) => collector.take(message, &folder),
                     FromPeers::Drop { object, end } => {
                         held.delete(TIER, object).unwrap();
                         end.send(VisitEnd::Dropped).unwrap();

@@ -89,6 +89,8 @@ pub struct Options {
     /// How long instances are kept that leave it to the dispatcher, in
     /// microseconds; `None` is for ever.
     pub keep_micros: Option<u64>,
+    /// How many executors collect outputs, if the user says so.
+    pub collectors: Option<usize>,
     /// Where log lines go.
     pub log: Log,
 }
@@ -131,6 +133,7 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
     let wall = Clock::start();
     let mut core = Dispatcher::new();
     core.set_keep(options.keep_micros);
+    core.set_collectors(options.collectors);
     let journal = options.store.as_ref().map(|store| store.dir.clone());
     let (store, pages) = match (options.store, options.pages) {
         (Some(store), _) => {

@@ -54,7 +54,14 @@ impl World {
     /// A client with an instance, and an executor with one slot.
     async fn new(subscribed: bool) -> World {
         let log: falkon_net::Log = Arc::new(|_: &str| {});
-        let options = Options { store: None, pages: None, identity: None, keep_micros: None, log };
+        let options = Options {
+            store: None,
+            pages: None,
+            identity: None,
+            keep_micros: None,
+            collectors: None,
+            log,
+        };
         let (dispatcher, _) = falkon_dispatcher::start(options).unwrap();
         let mut client = Peer::connect(&dispatcher, Role::Owner);
         let mut executor = Peer::connect(&dispatcher, Role::Executor);

@@ -183,6 +183,7 @@ impl World {
                 pages: None,
                 identity: None,
                 keep_micros: None,
+                collectors: None,
                 log,
             })
         };

@@ -1,8 +1,10 @@
 //! Outputs that are staged for archives, and the archives that are written from
 //! them. What is written when is the core's concern.
 
-use falkon_archive::{ReadError, Source, WriteError, WriteOptions, Writer};
-use falkon_core::collect::{ItemId, WriteFailure};
+use falkon_archive::{ReadError, Source, WriteError, WriteOptions, Writer, join};
+use falkon_core::archive::FileBounds;
+use falkon_core::archive::limits::FILE_MEMBERS_MAX;
+use falkon_core::collect::{ItemId, MemberName, WriteFailure, WriteId};
 use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,6 +12,21 @@ use std::sync::Arc;
 
 /// Threads that pack the members of one file: tasks have the other processors.
 const THREADS_MAX: usize = 2;
+
+/// Staged outputs in one file, which goes with this.
+#[derive(Debug)]
+pub(super) struct Handed {
+    path: PathBuf,
+    pub(super) file: std::fs::File,
+    pub(super) bytes: u64,
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        // One that stays goes with the folder.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
 
 /// The folder of staged outputs.
 #[derive(Debug, Clone)]
@@ -23,7 +40,7 @@ impl Staged {
         Staged { folder: folder.into() }
     }
 
-    fn path(&self, item: ItemId) -> PathBuf {
+    pub(super) fn path(&self, item: ItemId) -> PathBuf {
         self.folder.join(item.0.to_string())
     }
 
@@ -68,9 +85,75 @@ impl Staged {
             }
             done => done?,
         }
+        Ok(self.free())
+    }
+
+    /// The bytes that are free.
+    pub(super) fn free(&self) -> u64 {
         let free = rustix::fs::statvfs(&*self.folder);
         // A disk that does not say what is free is taken to have room.
-        Ok(free.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize)))
+        free.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
+    /// Packs staged outputs into a file that is handed to another executor.
+    pub(super) fn pack(
+        &self,
+        write: WriteId,
+        members: &[(ItemId, MemberName)],
+    ) -> Result<Handed, WriteFailure> {
+        let path = self.folder.join(format!("handed-{}.zip", write.0));
+        let bounds = FileBounds { members: FILE_MEMBERS_MAX, bytes: u64::MAX };
+        let options = WriteOptions { bounds, is_lasting: false, ..self.options() };
+        let files =
+            self.write_members(&path, options, members).map_err(|failure| match failure {
+                WriteFailure::Failed(error) | WriteFailure::Refused(error) => {
+                    WriteFailure::NotTaken(error)
+                }
+                other => other,
+            })?;
+        // What this executor cannot pack here it may be able to write there.
+        let failed = |error: io::Error| {
+            WriteFailure::NotTaken(format!("cannot read {}: {error}", path.display()))
+        };
+        let [only] = &files[..] else {
+            return Err(WriteFailure::NotTaken("it is too much for one file".to_owned()));
+        };
+        let file = std::fs::File::open(only).map_err(failed)?;
+        let bytes = file.metadata().map_err(failed)?.len();
+        Ok(Handed { path, file, bytes })
+    }
+
+    fn options(&self) -> WriteOptions {
+        let default = WriteOptions::default();
+        WriteOptions { threads: default.threads.min(THREADS_MAX), append: true, ..default }
+    }
+
+    fn write_members(
+        &self,
+        path: &Path,
+        options: WriteOptions,
+        members: &[(ItemId, MemberName)],
+    ) -> Result<Vec<PathBuf>, WriteFailure> {
+        let failure = |error| self.failure(path, error);
+        let mut writer = Writer::create(path, options).map_err(failure)?;
+        for (item, name) in members {
+            let staged = self.path(*item);
+            match name {
+                Some(name) => {
+                    let name = name.as_bytes().to_vec();
+                    writer.add(name, Source::File(staged)).map_err(failure)?;
+                }
+                None => match join(&mut writer, &staged) {
+                    Ok(_) => {}
+                    // It is that archive which cannot be read.
+                    Err(WriteError::Read(error)) => {
+                        return Err(WriteFailure::Member(*item, error.to_string()));
+                    }
+                    Err(error) => return Err(failure(error)),
+                },
+            }
+        }
+        writer.finish().map_err(failure)
     }
 
     /// Writes staged outputs into one file of an archive's set, whose directory is
@@ -79,7 +162,7 @@ impl Staged {
     pub(super) fn write(
         &self,
         archive: &str,
-        members: &[(ItemId, Arc<str>)],
+        members: &[(ItemId, MemberName)],
     ) -> Result<Arc<str>, WriteFailure> {
         let path = Path::new(archive);
         if let Some(directory) = path.parent() {
@@ -91,16 +174,7 @@ impl Staged {
                 failure(is_final, text)
             })?;
         }
-        let default = WriteOptions::default();
-        let threads = default.threads.min(THREADS_MAX);
-        let options = WriteOptions { threads, append: true, ..default };
-        let written = Writer::create(path, options).and_then(|mut writer| {
-            for (item, name) in members {
-                writer.add(name.as_bytes().to_vec(), Source::File(self.path(*item)))?;
-            }
-            writer.finish()
-        });
-        let files = written.map_err(|error| self.failure(path, error))?;
+        let files = self.write_members(path, self.options(), members)?;
         let only = match &files[..] {
             [only] => only.to_str(),
             _ => None,
@@ -119,16 +193,15 @@ impl Staged {
             }
             WriteError::Read(_) => WriteFailure::Refused(text),
             WriteError::Thread => WriteFailure::Failed(text),
-            WriteError::Source { path, .. } | WriteError::Changed { path } => {
-                match self.item_of(&path) {
-                    Some(item) => WriteFailure::Member(item, text),
-                    None => WriteFailure::Refused(text),
-                }
+            WriteError::Member { path, .. }
+            | WriteError::Source { path, .. }
+            | WriteError::Changed { path } => match self.item_of(&path) {
+                Some(item) => WriteFailure::Member(item, text),
+                None => WriteFailure::Refused(text),
+            },
+            WriteError::Exists { .. } | WriteError::Part { .. } | WriteError::Name { .. } => {
+                WriteFailure::Refused(text)
             }
-            WriteError::Exists { .. }
-            | WriteError::Part { .. }
-            | WriteError::Name { .. }
-            | WriteError::Member { .. } => WriteFailure::Refused(text),
         }
     }
 
@@ -205,7 +278,7 @@ mod tests {
         let output = site.path().join("output");
         std::fs::write(&output, "7.25").unwrap();
         staged.stage(ItemId(1), &output).unwrap();
-        let members = [(ItemId(1), Arc::from("energy"))];
+        let members = [(ItemId(1), Some(Arc::from("energy")))];
         let write = |archive: &Path| staged.write(archive.to_str().unwrap(), &members);
         for archive in [
             Path::new("/proc/falkon-test.zip"),

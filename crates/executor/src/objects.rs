@@ -2,6 +2,7 @@
 //! with the cache on disk, the persistent stores and other executors.
 
 mod collected;
+mod handover;
 mod members;
 pub(super) mod message;
 mod mounted;
@@ -11,7 +12,6 @@ mod unpacking;
 use super::Log;
 use super::archives::Staged;
 use super::cache_repair::CacheRepair;
-use super::folders::Folder;
 use super::sandboxes::{MakeError, Named, Sandboxes};
 use super::values;
 use super::visits::Visits;
@@ -36,6 +36,7 @@ use falkon_data::store::{StoreUrl, Stores};
 use falkon_net::ids::object_id;
 use falkon_net::secure::{Level, PeerAcceptor, PeerIdentity, Secret};
 use falkon_process::Unchanged;
+use handover::Handovers;
 use message::{FromObjects, write_error};
 use mounted::Mounts;
 use source::{from_store, peer_error, store_error};
@@ -152,6 +153,7 @@ pub(super) struct Objects {
     sandboxes: Sandboxes,
     mounts: Mounts,
     staged: Staged,
+    handovers: Handovers,
     /// Output that visitors with tickets may read.
     overflow: OverflowDirectory,
     position: Arc<Position>,
@@ -202,6 +204,7 @@ impl Objects {
             sandboxes: Sandboxes::new(executor.scratch.join(format!("sandboxes-{seed:016x}"))),
             mounts,
             staged: Staged::new(executor.scratch.join(format!("staged-{seed:016x}"))),
+            handovers: Handovers::default(),
             overflow: executor.overflow.clone(),
             position,
             log,
@@ -309,7 +312,7 @@ impl Objects {
             }
             Err(FromPeers::Served(serve)) => Event::Served(serve),
             Err(FromPeers::Lost(object)) => Event::Lost(object),
-            Err(_) => return None,
+            Err(other) => return self.offered(other).ok().map(execute::Event::Collect),
         };
         Some(execute::Event::Stage(event))
     }
@@ -618,15 +621,6 @@ impl Objects {
             let _ = say.send(FromObjects::Put { key, result });
         });
         false
-    }
-
-    /// Has archives made of folders that a task has left, answered with
-    /// [`FromObjects::Packed`].
-    pub(super) fn pack(&self, key: TaskKey, folders: Vec<Folder>) {
-        self.blocking(move || {
-            let result = folders.iter().try_for_each(Folder::pack);
-            FromObjects::Packed { key, result: result.map_err(|error| error.to_string()) }
-        });
     }
 
     /// Has what a call has left in a file become an object.

@@ -103,6 +103,7 @@ impl Service {
             pages: None,
             identity: None,
             keep_micros: None,
+            collectors: None,
             log: log.clone(),
         };
         let (dispatcher, _) = falkon_dispatcher::start(options).unwrap();

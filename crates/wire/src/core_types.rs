@@ -6,7 +6,7 @@ use crate::codec::{
 };
 use falkon_core::collect::Unwritten;
 use falkon_core::data::declared::{
-    AssignedData, CacheRoom, DataOrder, Declared, Lend, Lists, Located, Peer, Serving,
+    AssignedData, CacheRoom, Collects, DataOrder, Declared, Lend, Lists, Located, Peer, Serving,
 };
 use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
@@ -96,6 +96,7 @@ wire_struct!(DataOrder {
     lend,
     take_back,
     striped,
+    collects,
     may_leave,
 });
 wire_struct!(Changes { anew, added, removed, named, state, unobtainable, silent });
@@ -202,6 +203,7 @@ wire_struct!(Update {
     subtree,
     unwritten,
 });
+wire_enum!(Collects { 0 => Itself, 1 => Other(executor) });
 wire_struct!(Unwritten { archive, since, error });
 wire_struct!(Subtree { process, relays, nodes, obtainable, is_unknown_obtainable });
 wire_struct!(Lender { identity, name, depth, nodes });

@@ -92,6 +92,10 @@ pub(crate) struct StartArgs {
     /// have ended, unless they were submitted with --keep: 12h, 30d, or forever
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = keep_for)]
     keep: KeepFor,
+    /// How many executors write the outputs of all others into archives
+    /// [default: all of up to 16 executors, one for each 64 of more than 1024, else 16]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    collectors: Option<u32>,
     /// Keep no journal: everything is lost when the dispatcher exits
     #[arg(long)]
     no_journal: bool,
@@ -176,6 +180,7 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
         pages: args.no_journal.then(|| dir.join("pages")),
         identity: Some(identity),
         keep_micros: args.keep.0,
+        collectors: args.collectors.map(|count| count as usize),
         log: log.clone(),
     };
     let (handle, stopped) = falkon_dispatcher::start(options).map_err(Exit::failure)?;

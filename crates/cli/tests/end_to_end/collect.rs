@@ -1,5 +1,6 @@
 //! Outputs that are members of archives (`--output NAME=ARCHIVE.zip!MEMBER`).
 
+mod shared;
 mod trouble;
 
 use crate::fixture::{Access, Dispatcher, Gate, Random, Running, Signals, Site, poll};
@@ -349,13 +350,14 @@ fn archives_are_whole_however_executors_are_killed() {
     let rounds = std::env::var("FALKON_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap());
     let mut random = Random::seeded("archives_are_whole_however_executors_are_killed");
     let site = Site::new();
-    let dispatcher = site.dispatcher("d", &[]);
+    // One of two executors collects for the other; either may be killed.
+    let dispatcher = site.dispatcher("d", &["--collectors", "1"]);
     let access = dispatcher.access();
     let start = |round: u64, delay: &str| {
         let name = format!("executor-{round}");
-        dispatcher.executor(&name, &["--slots", "4", "--collect-delay", delay])
+        dispatcher.executor(&name, &["--slots", "2", "--collect-delay", delay])
     };
-    let mut executor = start(0, "1ms");
+    let mut executors = [start(0, "1ms"), start(1, "1ms")];
     for round in 1..=rounds {
         let range = format!("1-{TASKS}");
         let output = format!("out=r{round}.zip!{{}}");
@@ -366,8 +368,9 @@ fn archives_are_whole_however_executors_are_killed() {
         let id = access.submit(&args);
         random.moment(400_000);
         let delay = ["0s", "1ms", "30ms", "1h"][random.below(4) as usize];
-        let next = start(round, delay);
-        std::mem::replace(&mut executor, next).kill();
+        let next = start(round + 1, delay);
+        let killed = random.below(2) as usize;
+        std::mem::replace(&mut executors[killed], next).kill();
         let results = access.results(&id);
         assert_eq!(results.len() as u64, TASKS, "round {round}");
         assert!(results.iter().all(|result| result["status"] == "done"), "round {round}");
@@ -382,6 +385,8 @@ fn archives_are_whole_however_executors_are_killed() {
         let first = results.iter().find(|result| result["index"] == 0).unwrap();
         assert_eq!(first["stdout_member"], place, "round {round}");
     }
-    executor.signal(Signal::TERM);
-    executor.finish().exits(0);
+    for executor in executors {
+        executor.signal(Signal::TERM);
+        executor.finish().exits(0);
+    }
 }

@@ -1,6 +1,6 @@
 //! The outputs that wait, by archive.
 
-use super::{ItemId, OwnerId};
+use super::{ItemId, MemberName, OwnerId};
 use crate::dispatch::CheckError;
 use crate::dispatch::check::ensure;
 use crate::task::Time;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
     pub(super) owner: OwnerId,
-    pub(super) name: Arc<str>,
+    pub(super) name: MemberName,
     pub(super) bytes: u64,
     pub(super) since: Time,
 }
@@ -19,8 +19,9 @@ pub(super) struct Waiting {
 /// The outputs that wait for one archive.
 #[derive(Debug, Default)]
 struct Set {
-    /// The oldest first.
     waiting: BTreeMap<ItemId, Waiting>,
+    /// Since when the oldest waits, or one that was older.
+    oldest: Option<Time>,
     bytes: u64,
     /// They are to be written as soon as they can be.
     is_due: bool,
@@ -35,9 +36,15 @@ struct Set {
 impl Set {
     /// When it is to be written, as things are.
     fn at(&self, delay_micros: u64) -> Option<Time> {
-        let oldest = self.waiting.values().next().filter(|_| !self.is_writing)?;
-        let at = if self.is_due { Time::default() } else { oldest.since.after(delay_micros) };
+        let oldest = self.oldest.filter(|_| !self.is_writing)?;
+        let at = if self.is_due { Time::default() } else { oldest.after(delay_micros) };
         Some(at.max(self.retry_at))
+    }
+
+    fn add(&mut self, item: ItemId, one: Waiting) {
+        self.bytes += one.bytes;
+        self.oldest = Some(self.oldest.map_or(one.since, |oldest| oldest.min(one.since)));
+        self.waiting.insert(item, one);
     }
 }
 
@@ -72,10 +79,7 @@ impl Sets {
 
     /// An output waits.
     pub(super) fn add(&mut self, archive: &Arc<str>, item: ItemId, one: Waiting, delay: u64) {
-        self.change(archive, delay, |set| {
-            set.bytes += one.bytes;
-            set.waiting.insert(item, one);
-        });
+        self.change(archive, delay, |set| set.add(item, one));
     }
 
     /// An output does not wait any more; whether it did.
@@ -85,6 +89,14 @@ impl Sets {
             set.bytes -= removed.as_ref().map_or(0, |one| one.bytes);
             removed.is_some()
         })
+    }
+
+    /// Outputs wait for so long from now on.
+    pub(super) fn relist(&mut self, delay: u64) {
+        let archives: Vec<Arc<str>> = self.sets.keys().cloned().collect();
+        for archive in archives {
+            self.change(&archive, delay, |_| ());
+        }
     }
 
     /// All that waits is to be written.
@@ -144,8 +156,7 @@ impl Sets {
                 set.retry_at = at;
             }
             set.is_due |= !members.is_empty();
-            set.bytes += members.values().map(|one| one.bytes).sum::<u64>();
-            set.waiting.extend(members);
+            members.into_iter().for_each(|(item, one)| set.add(item, one));
         });
     }
 
@@ -169,6 +180,7 @@ impl Sets {
         let result = change(set);
         self.bytes += set.bytes;
         set.is_due &= !set.waiting.is_empty();
+        set.oldest = set.oldest.filter(|_| !set.waiting.is_empty());
         if !set.is_due && !set.waiting.is_empty() {
             self.undue_bytes += set.bytes;
             self.undue_members += set.waiting.len();
@@ -205,6 +217,8 @@ impl Sets {
         for (archive, set) in &self.sets {
             let sum: u64 = set.waiting.values().map(|one| one.bytes).sum();
             ensure!(sum == set.bytes, "{archive}: {sum} bytes wait, not {}", set.bytes);
+            let oldest = set.waiting.values().map(|one| one.since).min();
+            ensure!(set.oldest <= oldest, "{archive}: it waits for longer than is known");
             let is_used = set.is_writing || !set.waiting.is_empty();
             ensure!(is_used, "{archive}: known for nothing");
             let can_be_written = !set.is_writing && !set.waiting.is_empty();

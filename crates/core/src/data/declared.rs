@@ -223,6 +223,15 @@ pub struct Peer {
     pub serves: Serving,
 }
 
+/// Who collects the outputs that an executor has staged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Collects {
+    /// It does.
+    Itself,
+    /// This one does.
+    Other(ExecutorId),
+}
+
 /// What an order says about data beyond that of the assigned tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DataOrder {
@@ -251,6 +260,8 @@ pub struct DataOrder {
     /// Objects that are striped, and the executors that have their stripes, one after
     /// another; none if the executor is to fetch the object like any other.
     pub striped: Vec<(ObjectId, Vec<ExecutorId>)>,
+    /// Who collects what is staged there from now on, if that has changed.
+    pub collects: Option<Collects>,
     /// For an executor that leaves: nothing that it alone holds is needed.
     pub may_leave: bool,
 }

@@ -96,6 +96,7 @@ impl Dispatcher {
         }
         self.check_quiescent()?;
         self.placement.check(&self.instances, &self.fleet)?;
+        self.collectors.check(|id| self.fleet.contains(id))?;
         self.check_progress()
     }
 

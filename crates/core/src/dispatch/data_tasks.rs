@@ -284,7 +284,7 @@ impl Dispatcher {
     }
 
     /// Tells an executor where another listens; false if it does not serve.
-    fn name_peer(&mut self, to: ExecutorId, peer: ExecutorId) -> bool {
+    pub(super) fn name_peer(&mut self, to: ExecutorId, peer: ExecutorId) -> bool {
         let Some(serves) = self.fleet[peer].listens_at().cloned() else { return false };
         let peers = &mut self.fleet.data_order(to).peers;
         if !peers.iter().any(|known| known.executor == peer) {

@@ -39,7 +39,7 @@ impl Dispatcher {
     /// Takes an executor out of the books, with its tasks still in flight.
     pub(super) fn remove_executor(&mut self, id: ExecutorId, reason: &'static str) -> Departed {
         let executor = self.fleet.remove(id, self.now);
-        self.collectors.left(id);
+        self.collector_gone(id);
         self.unmet.forget_executor(id);
         let notices = self.placement.executor_left(id, &self.instances);
         self.notify(notices);

@@ -43,6 +43,7 @@ impl Dispatcher {
         self.placement.executor_joined(id, before, has_cache);
         let before = before.map(|id| self.remove_executor(id, "the executor connected anew"));
         self.fleet.admit(id, connection, &join, before, (&self.needs, self.now));
+        self.collector_joined(id);
         if self.fleet[id].serves_others() {
             self.placement.lends(id, join.cache.lent_bytes);
         }

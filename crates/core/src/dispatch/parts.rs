@@ -118,6 +118,9 @@ impl Parts {
         for striped in data.striped {
             self.next_data(striped_bytes_max(striped.1.len())).striped.push(striped);
         }
+        if let Some(collects) = data.collects {
+            self.next_data(ID_BYTES_MAX).collects = Some(collects);
+        }
         for located in data.fetch {
             self.next_data(located_bytes_max(&located)).fetch.push(located);
         }
@@ -129,7 +132,11 @@ impl Parts {
 
 impl DataOrder {
     fn bytes(&self) -> u64 {
-        let ids = self.gone.len() + self.drop.len() + self.hold.len() + self.release.len();
+        let ids = usize::from(self.collects.is_some())
+            + self.gone.len()
+            + self.drop.len()
+            + self.hold.len()
+            + self.release.len();
         let ids = ids + self.take_back.len();
         let striped = self.striped.iter().map(|(_, lenders)| striped_bytes_max(lenders.len()));
         self.peers.iter().map(peer_bytes_max).sum::<u64>()
@@ -158,7 +165,7 @@ impl Assigned {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::declared::{Lend, Located, Peer, Serving};
+    use crate::data::declared::{Collects, Lend, Located, Peer, Serving};
     use crate::data::object::{Object, ObjectId, Sources};
     use crate::dispatch::{BatchId, Held};
     use crate::result::Tries;
@@ -223,6 +230,7 @@ mod tests {
                 hold: ids(drop / 2),
                 release: ids(release),
                 parents: ids(release).into_iter().map(|id| (id, vec![ExecutorId(1); 2])).collect(),
+                collects: Some(Collects::Other(ExecutorId(7))),
                 lend: (0..fetch)
                     .map(|number| Lend { located: located(number), stripes: vec![1; 9], of: 9 })
                     .collect(),
@@ -258,6 +266,7 @@ mod tests {
             into.lend.extend(data.lend);
             into.take_back.extend(data.take_back);
             into.striped.extend(data.striped);
+            into.collects = into.collects.or(data.collects);
             into.may_leave |= data.may_leave;
         }
         whole

@@ -48,6 +48,7 @@ impl Dispatcher {
         }
         self.placement.update_ended();
         if update.leaving {
+            self.collector_leaves(id);
             let incarnation = self.fleet[id].incarnation;
             self.placement.everywhere_mut().look_at(incarnation);
         }

@@ -2,17 +2,19 @@
 //! its outputs are staged on this executor's disk, and is reported when they are
 //! in their archives.
 
+use super::entrusted::OfferId;
 use super::streams::{fail, name_outputs};
 use super::{Action, Executor};
 use crate::collect::{
-    self, CollectOptions, Collector, ItemId, Member, OwnerId, Unwritten, WriteFailure, WriteId,
+    self, CollectOptions, Collector, ItemId, Member, MemberName, OwnerId, Unwritten, WriteFailure,
+    WriteId,
 };
 use crate::data::object::{Object, ObjectId};
 use crate::dispatch::Held;
 use crate::limits::{COLLECT_REPORTS_BYTES_MAX, UPDATE_RUNS_MAX};
 use crate::result::{Captured, Outcome, Report, Stream, Tries};
 use crate::runset::RunSet;
-use crate::task::{InstanceId, TaskKey};
+use crate::task::{ExecutorId, InstanceId, TaskKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -26,7 +28,7 @@ pub enum CollectEvent {
         /// How many bytes are free there, or why it is not staged.
         result: Result<u64, String>,
     },
-    /// The answer to [`CollectAction::Write`].
+    /// The answer to [`CollectAction::Write`] and [`CollectAction::HandOver`].
     Written {
         /// To which.
         write: WriteId,
@@ -34,6 +36,28 @@ pub enum CollectEvent {
         /// whole and on stable storage.
         result: Result<Arc<str>, WriteFailure>,
     },
+    /// Another executor hands over what it has staged for an archive, which this one is
+    /// to write. The answers are [`CollectAction::Accept`] and
+    /// [`CollectAction::Answer`].
+    Offered {
+        /// What to answer with.
+        offer: OfferId,
+        /// The path of the archive's first file.
+        archive: Arc<str>,
+        /// Bytes of what it hands over.
+        bytes: u64,
+        /// How long the oldest output in it has waited.
+        waited_micros: u64,
+    },
+    /// The answer to [`CollectAction::Accept`].
+    Received {
+        /// What was offered.
+        offer: OfferId,
+        /// How many bytes are free there, or why it is not staged.
+        result: Result<u64, String>,
+    },
+    /// An executor takes back what it has offered, or is gone.
+    Withdrawn(OfferId),
 }
 
 /// What is to be done with outputs that are collected.
@@ -65,7 +89,37 @@ pub enum CollectAction {
         /// The path of the archive's first file.
         archive: Arc<str>,
         /// The files, and the members that they become.
-        members: Vec<(ItemId, Arc<str>)>,
+        members: Vec<(ItemId, MemberName)>,
+    },
+    /// Hand staged files to another executor, which is to write them.
+    HandOver {
+        /// What to answer with.
+        write: WriteId,
+        /// That executor.
+        to: ExecutorId,
+        /// The path of the archive's first file.
+        archive: Arc<str>,
+        /// The files, and the members that they become.
+        members: Vec<(ItemId, MemberName)>,
+        /// How long the oldest of them has waited.
+        waited_micros: u64,
+    },
+    /// What was handed over is not to be written by that executor any more, unless it
+    /// has been. Nothing need be answered.
+    TakeBack(WriteId),
+    /// Receive what another executor offers into a staged file.
+    Accept {
+        /// What it offers.
+        offer: OfferId,
+        /// The file.
+        item: ItemId,
+    },
+    /// Tell another executor what has become of what it offered.
+    Answer {
+        /// What it offered.
+        offer: OfferId,
+        /// The path by which the members are found, or why they were not written.
+        result: Result<Arc<str>, String>,
     },
     /// Delete staged files.
     Discard(Vec<ItemId>),
@@ -89,7 +143,7 @@ pub(super) struct Collecting {
 }
 
 /// Where the staged files of a task are now.
-type SafeMembers = Vec<(ItemId, Arc<str>)>;
+pub(super) type SafeMembers = Vec<(ItemId, Arc<str>)>;
 
 fn bytes_of(report: &Report) -> u64 {
     size_of::<Report>() as u64 + report.detail.as_ref().map_or(0, |detail| detail.bytes())
@@ -125,9 +179,21 @@ impl Collecting {
         item
     }
 
-    /// Whether no task's outputs are staged.
+    /// A number for what is staged together.
+    pub(super) fn new_owner(&mut self) -> OwnerId {
+        let owner = OwnerId(self.next_owner);
+        self.next_owner += 1;
+        owner
+    }
+
+    /// Whether nothing is staged, of this executor or another.
     pub(super) fn is_empty(&self) -> bool {
-        self.reports.is_empty()
+        self.collector.is_empty()
+    }
+
+    /// Whether so many bytes more may be staged for others.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        self.bytes <= COLLECT_REPORTS_BYTES_MAX && self.collector.has_room(bytes)
     }
 
     /// Whether as much is staged as may be.
@@ -217,8 +283,7 @@ impl Executor {
             return;
         }
         let collecting = &mut self.collecting;
-        let owner = OwnerId(collecting.next_owner);
-        collecting.next_owner += 1;
+        let owner = collecting.new_owner();
         collecting.bytes += bytes_of(&report);
         if self.connected {
             collecting.untold.push_back(held_of(&report));
@@ -274,14 +339,25 @@ impl Executor {
                 self.output_staged(key, result);
             }
             CollectEvent::Written { write, result } => {
+                let is_refused = matches!(result, Err(WriteFailure::NotTaken(_)));
                 self.handle_collector(collect::Event::Written { write, result });
+                if self.entrusting.ended(write, is_refused) {
+                    // Until the dispatcher names another one.
+                    self.handle_collector(collect::Event::HandsOver(false));
+                }
             }
+            CollectEvent::Offered { offer, archive, bytes, waited_micros } => {
+                self.offered(offer, archive, bytes, waited_micros);
+            }
+            CollectEvent::Received { offer, result } => self.received(offer, result),
+            CollectEvent::Withdrawn(offer) => self.withdrawn(offer),
         }
     }
 
     pub(super) fn handle_collector(&mut self, event: collect::Event) {
         self.collecting.collector.handle(self.now, event);
         self.drain_collector();
+        self.accept_offers();
     }
 
     pub(super) fn collect_timeout(&self) -> Option<(crate::task::Time, &'static str)> {
@@ -292,6 +368,7 @@ impl Executor {
         if self.collect_timeout().is_some_and(|(at, _)| at <= self.now) {
             self.collecting.collector.handle_timeout(self.now);
             self.drain_collector();
+            self.accept_offers();
         }
     }
 
@@ -318,8 +395,13 @@ impl Executor {
                     self.end_collected(owner, Err((error, is_cancelled)));
                     continue;
                 }
-                collect::Action::Write { write, archive, members } => {
-                    CollectAction::Write { write, archive, members }
+                collect::Action::Write { write, archive, members, waited_micros } => {
+                    match self.entrusting.begin(write) {
+                        None => CollectAction::Write { write, archive, members },
+                        Some(to) => {
+                            CollectAction::HandOver { write, to, archive, members, waited_micros }
+                        }
+                    }
                 }
                 collect::Action::Discard(items) => CollectAction::Discard(items),
             };
@@ -329,7 +411,9 @@ impl Executor {
 
     /// A task's outputs are in their archives, or will not be.
     fn end_collected(&mut self, owner: OwnerId, result: Result<SafeMembers, (String, bool)>) {
-        let Some(mut report) = self.collecting.reports.remove(&owner) else { return };
+        let Some(mut report) = self.collecting.reports.remove(&owner) else {
+            return self.end_entrusted(owner, result);
+        };
         self.collecting.bytes -= bytes_of(&report);
         match result {
             Ok(members) => name_outputs(&mut report, members),

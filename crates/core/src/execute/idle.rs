@@ -55,6 +55,7 @@ impl Executor {
             && self.updates.is_empty()
             && !self.has_finishing()
             && self.collecting.is_empty()
+            && self.entrusted.is_empty()
     }
 
     /// Takes in whether it is idle now, after anything that may have changed

@@ -252,6 +252,9 @@ impl Executor {
         if !order.peers.is_empty() {
             self.actions.push_back(Action::Peers(order.peers));
         }
+        if let Some(collects) = order.collects {
+            self.collects(collects);
+        }
         let now = self.now;
         let Some(data) = &mut self.data else { return };
         if !order.demand.is_empty() {

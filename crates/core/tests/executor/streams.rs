@@ -75,7 +75,7 @@ impl Ended {
     }
 
     /// What is to be written is, or is not.
-    fn write(&mut self, result: Result<Arc<str>, WriteFailure>) -> Vec<(ItemId, Arc<str>)> {
+    fn write(&mut self, result: Result<Arc<str>, WriteFailure>) -> Vec<Arc<str>> {
         while self.actions.is_empty() && self.shell.passes_to_due(u64::MAX) {
             self.pump();
         }
@@ -84,7 +84,7 @@ impl Ended {
         };
         assert_eq!(&*archive, "/logs.zip");
         self.handle(Event::Collect(CollectEvent::Written { write, result }));
-        members
+        members.into_iter().filter_map(|(_, name)| name).collect()
     }
 
     /// How the task is reported, with its error and its streams.
@@ -105,7 +105,7 @@ fn streams_are_staged_with_their_bytes_and_reported_without() {
     let (stdout, stderr) = (without(stdout), without(stderr));
     assert_eq!(found, [(Stream::Stdout, &stdout), (Stream::Stderr, &stderr)]);
     let written = ended.write(Ok("/logs.zip".into()));
-    let names: Vec<&str> = written.iter().map(|(_, name)| &**name).collect();
+    let names: Vec<&str> = written.iter().map(|name| &**name).collect();
     assert_eq!(names, ["1/stdout", "1/stderr"]);
     let left = |name| Captured { head: Vec::new(), overflow: None, ..stream("", name) };
     let (outcome, error, streams) = ended.report();

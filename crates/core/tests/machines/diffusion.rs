@@ -21,23 +21,25 @@ impl Drop for Named {
     }
 }
 
-/// Returns how often tasks ran again for what they had left in caches.
-fn play(seed: u64, flavour: Flavour) -> u64 {
+/// Returns how often tasks ran again for what they had left in caches, and how often
+/// nodes handed staged outputs to others.
+fn play(seed: u64, flavour: Flavour) -> (u64, u64) {
     let _named = Named(seed);
     let mut world = World::with_data(seed, flavour);
     world.run(Time(REST_MICROS));
     world.judge_data();
-    let recomputed = world.recomputed();
+    let counts = (world.recomputed(), world.handed_over());
     world.wind_up();
-    recomputed
+    counts
 }
 
 fn rounds() -> u64 {
     std::env::var("FALKON_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap())
 }
 
-fn play_all(flavour: Flavour) -> u64 {
-    (0..rounds()).map(|seed| play(seed, flavour)).sum()
+fn play_all(flavour: Flavour) -> (u64, u64) {
+    let counts = (0..rounds()).map(|seed| play(seed, flavour));
+    counts.fold((0, 0), |sums, one| (sums.0 + one.0, sums.1 + one.1))
 }
 
 #[test]
@@ -52,7 +54,8 @@ fn stores_peers_and_disks_that_fail_leave_no_task_behind() {
 
 #[test]
 fn executors_that_come_and_go_leave_no_task_behind() {
-    play_all(Flavour { churn: true, ..Flavour::default() });
+    let (_, handed_over) = play_all(Flavour { churn: true, ..Flavour::default() });
+    assert!(handed_over > rounds(), "nobody collects for another one");
 }
 
 #[test]
@@ -62,7 +65,7 @@ fn tasks_that_fail_are_cancelled_or_destroyed_leave_the_others_alone() {
 
 #[test]
 fn what_is_lost_from_caches_is_made_again() {
-    let recomputed = play_all(Flavour { churn: true, losses: true, ..Flavour::default() });
+    let (recomputed, _) = play_all(Flavour { churn: true, losses: true, ..Flavour::default() });
     assert!(recomputed > rounds() / 2, "nothing was lost that anybody read");
 }
 

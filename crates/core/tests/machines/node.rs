@@ -28,6 +28,8 @@ pub(crate) enum Staged {
     Output(ObjectId),
     /// With what the task has written.
     Stream(Vec<u8>),
+    /// What another node has handed over, with the places of its members.
+    Archive(Vec<(String, Staged)>),
 }
 
 #[derive(Debug)]

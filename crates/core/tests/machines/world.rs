@@ -62,6 +62,8 @@ pub(crate) struct World {
     pub(crate) steps: u64,
     pub(crate) messages: u64,
     delay_micros: u64,
+    /// How many executors collect for all.
+    collectors: Option<usize>,
     /// When each executor started which tasks: (time, node, client, task).
     pub(crate) starts: Vec<(Time, usize, usize, u64)>,
 }
@@ -108,6 +110,7 @@ impl World {
             steps: 0,
             messages: 0,
             delay_micros,
+            collectors: None,
             starts: Vec::new(),
         }
     }
@@ -121,7 +124,7 @@ impl World {
         faults: Faults,
     ) -> World {
         let disk = Disk::random(seed);
-        let dispatcher = new_dispatcher(disk.as_ref());
+        let dispatcher = new_dispatcher(disk.as_ref(), None);
         let lengths = Some(Rng::new(seed ^ 0x1043));
         World { dispatcher, disk, lengths, ..World::new(seed, capacities, plans, faults) }
     }
@@ -134,6 +137,8 @@ impl World {
         let plans = (0..plans).map(|_| Plan::with_data(&mut rng, &mut objects, flavour)).collect();
         let mut world = World::new(seed, Vec::new(), plans, flavour.faults());
         world.data = Data::new(objects);
+        world.collectors = [None, Some(1), Some(2)][(seed % 3) as usize];
+        world.dispatcher.set_collectors(world.collectors);
         let large = 400 * MIB;
         world.add_random_node(Resources::cpus(2), Some(large), Time(0));
         for _ in 0..rng.below(5) {

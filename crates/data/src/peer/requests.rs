@@ -1,13 +1,14 @@
 //! The requests of peers and visitors to the core, and the state of a server
 //! that its connections share.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use falkon_core::data::cache::TierId;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::{ByteRange, PartialId, ServeId, WriteError};
-use falkon_core::execute::VisitEnd;
+use falkon_core::execute::{OfferId, VisitEnd};
 use falkon_core::task::Time;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -58,6 +59,30 @@ pub enum FromPeers {
         /// Whether it is.
         result: Result<(), WriteError>,
     },
+    /// Another executor hands over an archive of outputs, which this one is to collect.
+    Entrust {
+        /// This offer.
+        offer: OfferId,
+        /// The path of the first file of the archive that they are for.
+        archive: String,
+        /// Bytes that come.
+        bytes: u64,
+        /// How long the oldest output in it has waited.
+        waited_micros: u64,
+        /// Where they are to be written; dropped if they are not wanted.
+        place: oneshot::Sender<PathBuf>,
+        /// The file that has them, or why there is none.
+        end: oneshot::Sender<Result<Arc<str>, String>>,
+    },
+    /// What is handed over is in its place, or is not.
+    Received {
+        /// The offer.
+        offer: OfferId,
+        /// Why not.
+        result: Result<(), String>,
+    },
+    /// The executor that hands something over takes it back, or is gone.
+    Withdrawn(OfferId),
     /// A visitor wants an object to be dropped.
     Drop {
         /// The object.

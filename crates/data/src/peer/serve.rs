@@ -18,8 +18,8 @@ use super::receive::Reader;
 use super::requests::{FromPeers, Shared, Verdict};
 use super::sender::Sender;
 use super::visit::{self, Allowed};
-use super::wire::{Answer, REQUEST_BYTES, Request, Status};
-use super::{ASKED_AHEAD_MAX, CONNECTIONS_MAX, IDLE_MS_MAX};
+use super::wire::{Answer, ENTRUSTED, REQUEST_BYTES, Request, Status};
+use super::{ASKED_AHEAD_MAX, CONNECTIONS_MAX, IDLE_MS_MAX, entrust};
 use crate::cache::{CacheError, DiskCache};
 use crate::overflow::OverflowDirectory;
 use falkon_net::secure::{Bare, PeerAcceptor};
@@ -152,6 +152,11 @@ async fn serve_connection(bare: Bare, visitor: Option<u64>, shared: &Shared) {
                 return give_up(asked, shared).await;
             };
             let request = Request::decode(&bytes);
+            if request.object == ENTRUSTED && allowed == Allowed::Cache && asked.is_empty() {
+                // The maker of the outputs has one connection for each.
+                let _ = entrust::receive(&mut reader, &mut writer, &request, shared).await;
+                return;
+            }
             if !matches!(allowed, Allowed::Cache) && allowed != Allowed::Object(request.object) {
                 return give_up(asked, shared).await;
             }

@@ -15,6 +15,8 @@
 //!
 //! To drop an object, the claims suffice as the request; the answer is a word.
 //! At level `authenticate`, a code follows each of these as well.
+//!
+//! Executors [hand outputs over](super::entrust) with the same words.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -52,6 +54,10 @@ pub(super) enum Word {
     InUse,
     Refused(String),
     Expired,
+    /// It takes a while: another word follows.
+    Wait,
+    /// What was handed over is in this file.
+    Written(String),
 }
 
 impl Word {
@@ -64,6 +70,8 @@ impl Word {
             Word::InUse => (4, ""),
             Word::Refused(text) => (5, text.as_str()),
             Word::Expired => (6, ""),
+            Word::Wait => (7, ""),
+            Word::Written(path) => (8, path.as_str()),
         };
         let length = u16::try_from(text.len()).unwrap_or(0);
         let mut bytes = vec![status];
@@ -82,6 +90,8 @@ impl Word {
             4 => Word::InUse,
             5 => return Some(Word::Refused(String::from_utf8_lossy(text).into_owned())),
             6 => Word::Expired,
+            7 => Word::Wait,
+            8 => return String::from_utf8(text.to_vec()).ok().map(Word::Written),
             _ => return None,
         };
         text.is_empty().then_some(word)
@@ -215,7 +225,7 @@ async fn take_in(
     ended.await.ok().map(Word::from)
 }
 
-async fn receive_body(
+pub(super) async fn receive_body(
     reader: &mut Reader,
     file: &std::fs::File,
     size: u64,
@@ -276,6 +286,8 @@ mod tests {
             Word::InUse,
             refused,
             Word::Expired,
+            Word::Wait,
+            Word::Written("/scores.part2.zip".to_owned()),
         ];
         for word in words {
             let bytes = word.encode();
@@ -283,7 +295,7 @@ mod tests {
             assert_eq!(bytes.len(), WORD_BYTES + length);
             assert_eq!(Word::decode(bytes[0], &bytes[WORD_BYTES..]), Some(word));
         }
-        assert_eq!(Word::decode(7, b""), None);
+        assert_eq!(Word::decode(9, b""), None);
         assert_eq!(Word::decode(1, b"x"), None);
     }
 }

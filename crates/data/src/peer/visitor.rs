@@ -106,19 +106,23 @@ fn end(word: Word, good: &Word) -> Result<(), VisitError> {
         Word::InUse => Err(VisitError::InUse),
         Word::Refused(reason) => Err(VisitError::Refused(reason)),
         Word::Expired => Err(VisitError::Expired),
-        Word::GoOn | Word::Held | Word::Dropped => {
+        Word::GoOn | Word::Held | Word::Dropped | Word::Wait | Word::Written(_) => {
             Err(VisitError::Refused("its answer is for another request".to_owned()))
         }
     }
 }
 
-enum SendError {
+pub(super) enum SendError {
     Read(io::Error),
     Write(io::Error),
 }
 
 /// Sends a body, with its code.
-async fn send(connection: &mut Connection, file: &File, size: u64) -> Result<(), SendError> {
+pub(super) async fn send(
+    connection: &mut Connection,
+    file: &File,
+    size: u64,
+) -> Result<(), SendError> {
     let writer = &mut connection.writer;
     let mut hasher = writer.begin_code();
     let mut buffer = vec![0; BUFFER_BYTES];
@@ -136,7 +140,7 @@ async fn send(connection: &mut Connection, file: &File, size: u64) -> Result<(),
     in_time(writer.end_code(hasher)).await.map_err(SendError::Write)
 }
 
-async fn hear(connection: &mut Connection, peer: &Peer) -> Result<Word, VisitError> {
+pub(super) async fn hear(connection: &mut Connection, peer: &Peer) -> Result<Word, VisitError> {
     let reader: &mut Reader = &mut connection.reader;
     // The executor may need a while to hash the object.
     let heard = async {
@@ -156,7 +160,7 @@ async fn hear(connection: &mut Connection, peer: &Peer) -> Result<Word, VisitErr
     }
 }
 
-fn lost(peer: &Peer, error: &io::Error) -> PeerError {
+pub(super) fn lost(peer: &Peer, error: &io::Error) -> PeerError {
     let reason = match error.kind() {
         io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
         _ => error.to_string(),

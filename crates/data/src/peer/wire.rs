@@ -5,6 +5,9 @@ use falkon_core::data::object::ObjectId;
 pub(super) const REQUEST_BYTES: usize = 32;
 pub(super) const ANSWER_BYTES: usize = 17;
 
+/// What a request names that hands outputs over, instead of asking for an object.
+pub(super) const ENTRUSTED: ObjectId = ObjectId(u128::MAX);
+
 /// The length that stands for all that follows the offset.
 const ALL: u64 = u64::MAX;
 

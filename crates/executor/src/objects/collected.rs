@@ -1,10 +1,21 @@
-//! Outputs that are collected: carries out what the core wants done with them.
+//! Outputs that are collected, and outputs that are folders: carries out what the core
+//! wants done with them.
 
 use super::{FromObjects, Objects};
+use crate::folders::Folder;
 use falkon_core::collect::WriteFailure;
-use falkon_core::execute::{CollectAction, CollectEvent};
+use falkon_core::execute::{CollectAction, CollectEvent, TaskKey};
 
 impl Objects {
+    /// Has archives made of folders that a task has left, answered with
+    /// [`FromObjects::Packed`].
+    pub(crate) fn pack(&self, key: TaskKey, folders: Vec<Folder>) {
+        self.blocking(move || {
+            let result = folders.iter().try_for_each(Folder::pack);
+            FromObjects::Packed { key, result: result.map_err(|error| error.to_string()) }
+        });
+    }
+
     /// Carries out what is to be done with outputs that are collected.
     pub(crate) fn collect(&mut self, action: CollectAction) {
         let staged = self.staged.clone();
@@ -41,6 +52,12 @@ impl Objects {
                     FromObjects::Collect(CollectEvent::Written { write, result })
                 });
             }
+            CollectAction::HandOver { write, to, archive, members, waited_micros } => {
+                self.hand_over(write, to, archive, members, waited_micros);
+            }
+            CollectAction::TakeBack(write) => self.take_back(write),
+            CollectAction::Accept { offer, item } => self.accept(offer, item),
+            CollectAction::Answer { offer, result } => self.answer_offer(offer, result),
             CollectAction::Discard(items) => {
                 self.carrier.runtime.spawn_blocking(move || staged.discard(&items));
             }

@@ -11,7 +11,7 @@ mod refusals;
 use data::{cache_state, found_object, object_status, placed};
 use falkon_core::collect::Unwritten;
 use falkon_core::data::declared::{
-    AssignedData, CacheRoom, DataOrder, Declared, Lend, Lists, Located, Peer, Serving,
+    AssignedData, CacheRoom, Collects, DataOrder, Declared, Lend, Lists, Located, Peer, Serving,
 };
 use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{Changes, Count, Usage};
@@ -209,6 +209,7 @@ fn data_order() -> DataOrder {
         lend: vec![Lend { located: located()[0].clone(), stripes: vec![1, 5], of: 6 }],
         take_back: vec![objects()[1].id],
         striped: vec![(objects()[0].id, vec![ExecutorId(4), ExecutorId(300), ExecutorId(4)])],
+        collects: Some(Collects::Other(ExecutorId(300))),
         may_leave: true,
     }
 }

@@ -167,11 +167,12 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let lend = list_of(&[&b"\x93"[..], &located, b"\xc4\x00\x00"].concat());
     let all = [peers, fetch, demand, gone, drop, hold, release, parents, lend, take_back, striped];
     for (at, list) in all.into_iter().enumerate() {
-        let mut lists: [&[u8]; 12] = [b"\x90"; 12];
-        lists[11] = b"\xc2";
+        let mut lists: [&[u8]; 13] = [b"\x90"; 13];
+        lists[11] = b"\xc0";
+        lists[12] = b"\xc2";
         lists[at] = &list;
         let order =
-            [&b"\x92\x01\x9a\x00\x90\x90\x00\x90\x90\x90\x90\x9c"[..], &lists.concat(), b"\xc2"]
+            [&b"\x92\x01\x9a\x00\x90\x90\x00\x90\x90\x90\x90\x9d"[..], &lists.concat(), b"\xc2"]
                 .concat();
         assert!(ToExecutor::from_bytes(&order).is_ok(), "list {at}");
         all_bounded(&order);

@@ -1,13 +1,14 @@
 //! Data objects: stores and peers that serve them, disks that hold them.
 
 use super::World;
+use super::collected::Handed;
 use crate::node::Staged;
 use crate::workload::data::{MIB, Objects};
 use falkon_core::collect::WriteId;
 use falkon_core::data::cache::TierId;
 use falkon_core::data::object::{Object, ObjectId, Source};
 use falkon_core::data::stage::{Action, Event, FetchError, FetchId, Refusal, ServeId, WriteError};
-use falkon_core::execute::{self, CollectEvent, TaskKey};
+use falkon_core::execute::{self, CollectEvent, OfferId, TaskKey};
 use falkon_core::result::{Outcome, Status};
 use falkon_core::task::Time;
 use std::collections::BTreeMap;
@@ -40,6 +41,11 @@ pub(super) struct Request {
 pub(super) struct Data {
     pub(super) objects: Objects,
     pub(super) writes: BTreeMap<(usize, WriteId), Vec<(String, Staged)>>,
+    /// What nodes have handed to others that collect.
+    pub(super) handed: BTreeMap<OfferId, Handed>,
+    /// What others have written for nodes that are told so.
+    pub(super) taken: BTreeMap<(usize, WriteId), Vec<(String, Staged)>>,
+    pub(super) next_offer: u64,
     /// The streams that archives have, by `ARCHIVE!MEMBER`.
     pub(super) printed: BTreeMap<String, Vec<u8>>,
     serves: BTreeMap<(usize, ServeId), Request>,
@@ -318,6 +324,11 @@ impl World {
     /// How often tasks that had ended ran again for what they had left.
     pub(crate) fn recomputed(&self) -> u64 {
         self.dispatcher.instance_views().map(|view| view.counts().recomputed).sum()
+    }
+
+    /// How often nodes handed staged outputs to others.
+    pub(crate) fn handed_over(&self) -> u64 {
+        self.data.next_offer
     }
 
     /// Every task has ended as it may, and nothing is left behind.

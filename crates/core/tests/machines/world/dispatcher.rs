@@ -106,7 +106,7 @@ impl World {
 
     /// A dispatcher made from the journal alone.
     pub(super) fn recovered(&self) -> Dispatcher {
-        let mut dispatcher = new_dispatcher(self.disk.as_ref());
+        let mut dispatcher = new_dispatcher(self.disk.as_ref(), self.collectors);
         for record in &self.journal {
             dispatcher.recover(record.clone()).unwrap();
         }
@@ -117,7 +117,7 @@ impl World {
 
     /// One that takes over, and so moves results to disk while it reads.
     pub(super) fn take_over(&mut self) {
-        let mut dispatcher = new_dispatcher(self.disk.as_ref());
+        let mut dispatcher = new_dispatcher(self.disk.as_ref(), self.collectors);
         for record in &self.journal {
             dispatcher.recover(record.clone()).unwrap();
             if let Some(disk) = &mut self.disk {
@@ -181,8 +181,9 @@ impl World {
     }
 }
 
-pub(super) fn new_dispatcher(disk: Option<&Disk>) -> Dispatcher {
+pub(super) fn new_dispatcher(disk: Option<&Disk>, collectors: Option<usize>) -> Dispatcher {
     let mut dispatcher = Dispatcher::new();
+    dispatcher.set_collectors(collectors);
     if let Some(disk) = disk {
         dispatcher.page_results(disk.bounds());
     }

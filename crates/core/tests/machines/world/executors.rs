@@ -230,6 +230,7 @@ impl World {
             }
         }
         self.break_serves(index);
+        self.break_offers(index);
         if let Some(id) = self.nodes[index].connection.take() {
             if let Some(link) = self.links.get_mut(&id) {
                 link.down.clear();

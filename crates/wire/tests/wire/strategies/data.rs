@@ -3,7 +3,7 @@
 use super::{bytes, executor, number, small, text, time};
 use falkon_core::collect::Unwritten;
 use falkon_core::data::declared::{
-    AssignedData, CacheRoom, DataOrder, Declared, Lend, Lists, Located, Peer, Serving,
+    AssignedData, CacheRoom, Collects, DataOrder, Declared, Lend, Lists, Located, Peer, Serving,
 };
 use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
@@ -85,10 +85,12 @@ pub(super) fn data_order() -> impl Strategy<Value = Box<DataOrder>> {
     let lend = lend.prop_map(|(located, stripes, of)| Lend { located, stripes, of });
     let striped = vec((object_id(), vec(executor(), 0..5)), 0..4);
     let stripes = (vec(lend, 0..4), ids(), striped);
-    let lists = (vec(executor(), 0..4), ids(), ids(), ids(), parents, any::<bool>());
+    let collects = prop_oneof![Just(Collects::Itself), executor().prop_map(Collects::Other),];
+    let last = (option::of(collects), any::<bool>());
+    let lists = (vec(executor(), 0..4), ids(), ids(), ids(), parents, last);
     (vec(peer, 0..4), vec(located(), 0..4), demand, lists, stripes).prop_map(
         |(peers, fetch, demand, lists, (lend, take_back, striped))| {
-            let (gone, drop, hold, release, parents, may_leave) = lists;
+            let (gone, drop, hold, release, parents, (collects, may_leave)) = lists;
             Box::new(DataOrder {
                 peers,
                 fetch,
@@ -101,6 +103,7 @@ pub(super) fn data_order() -> impl Strategy<Value = Box<DataOrder>> {
                 lend,
                 take_back,
                 striped,
+                collects,
                 may_leave,
             })
         },
