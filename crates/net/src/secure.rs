@@ -33,6 +33,7 @@ mod identity;
 mod level;
 mod preamble;
 mod private_file;
+mod proxy;
 mod read;
 mod role;
 mod secret;
@@ -48,6 +49,7 @@ pub use bare::{PeerAcceptor, PeerIdentity};
 pub use breakdown::{Breakdown, Stage};
 pub use connect::{
     ConnectError, ConnectFailure, FailedAttempt, connect, connect_from, connect_over,
+    connect_through,
 };
 pub use epochs::{Epochs, EpochsError};
 pub use frames::{Session, plain};
@@ -55,6 +57,7 @@ pub use identity::{Identity, IdentityError};
 pub use level::{Level, LevelError};
 pub use private_file::FileError;
 pub use private_file::{read as read_private, write as write_private};
+pub use proxy::{Proxy, ProxyError, ProxyNameError};
 pub use read::{Batch, FrameReader, ReadError};
 pub use role::{Role, UnknownRole};
 pub(crate) use secret::fill_randomly;

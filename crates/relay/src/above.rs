@@ -5,7 +5,7 @@ use falkon_core::dispatch::Order;
 use falkon_core::provision::Waiting;
 use falkon_core::task::Time;
 use falkon_net::Log;
-use falkon_net::secure::{ConnectError, FrameReader, FrameWriter, Role, connect_from};
+use falkon_net::secure::{ConnectError, FrameReader, FrameWriter, Role, connect, connect_through};
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, ToExecutor};
 use std::sync::Arc;
@@ -85,8 +85,12 @@ pub(super) async fn keep_connected(
 async fn open(upstream: &Upstream, log: &Log) -> Result<(FrameReader, FrameWriter), ConnectError> {
     match upstream {
         Upstream::Here(open) => Ok(open()),
-        Upstream::Access(access) => {
-            let session = connect_from(None, access, Role::Executor, PROTOCOL_VERSION).await?;
+        Upstream::Access { access, proxy } => {
+            let (role, version) = (Role::Executor, PROTOCOL_VERSION);
+            let session = match proxy {
+                Some(proxy) => connect_through(proxy, access, role, version).await?,
+                None => connect(access, role, version).await?,
+            };
             log(&format!("connected to the dispatcher above at {}", session.peer));
             Ok((session.reader, session.writer))
         }

@@ -14,7 +14,7 @@ use falkon_core::relay::{Action, Event, Note, Relay};
 use falkon_net::Log;
 use falkon_net::client::{Client, ClientError, Deliveries};
 use falkon_net::clock::{Alarm, Clock};
-use falkon_net::secure::{AccessFile, ConnectError, FrameReader, FrameWriter};
+use falkon_net::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Proxy};
 use falkon_wire::message::FromExecutor;
 use notes::{Notes, NotesError};
 use std::fmt;
@@ -62,7 +62,12 @@ pub type Opener = Box<dyn Fn() -> (FrameReader, FrameWriter) + Send + Sync>;
 /// How a relay reaches the dispatcher above.
 pub enum Upstream {
     /// Over the network.
-    Access(Box<AccessFile>),
+    Access {
+        /// Where it is.
+        access: Box<AccessFile>,
+        /// The proxy on the way, if there is one.
+        proxy: Option<Proxy>,
+    },
     /// Within the process.
     Here(Opener),
 }
@@ -131,7 +136,7 @@ pub async fn run(
     let (mut notes, found) = Notes::open(&options).map_err(RelayError::Notes)?;
     let mut relay = Relay::new(random(), random(), options.name.clone());
     found.into_iter().for_each(|note| relay.recover(note));
-    if let (Upstream::Access(access), Some(place)) = (&upstream, &options.place) {
+    if let (Upstream::Access { access, .. }, Some(place)) = (&upstream, &options.place) {
         let number = halves(access);
         match relay.upstream() {
             Some(before) if before != number => {

@@ -11,7 +11,7 @@ use falkon_core::limits::NAME_BYTES_MAX;
 use falkon_core::result::shortened;
 use falkon_dispatcher::Handle;
 use falkon_net::client::{Client, ClientError};
-use falkon_net::secure::{AccessError, AccessFile, Role, plain};
+use falkon_net::secure::{AccessError, AccessFile, Proxy, Role, plain};
 use falkon_relay::{Downstream, Place, RelayError};
 use std::path::{Path, PathBuf};
 use tokio::signal::unix::{SignalKind, signal};
@@ -27,6 +27,9 @@ pub(crate) struct RelayArgs {
     /// Access file of the dispatcher whose tasks are run here
     #[arg(long, value_name = "FILE")]
     upstream: PathBuf,
+    /// Connect to that dispatcher through this proxy: http://HOST:PORT or socks5://HOST:PORT
+    #[arg(long, value_name = "URL")]
+    proxy: Option<Proxy>,
     /// Name shown to people [default: the names of this host and of the relay's directory]
     #[arg(long, value_name = "NAME", value_parser = crate::plan::name)]
     name: Option<String>,
@@ -45,6 +48,7 @@ pub(crate) struct RelayArgs {
 /// The dispatcher that executors are lent to.
 pub(super) struct Upstream {
     access: AccessFile,
+    proxy: Option<Proxy>,
     name: Option<String>,
 }
 
@@ -58,7 +62,7 @@ pub(crate) fn relay(args: RelayArgs) -> Exit {
         );
     }
     let upstream = match load(&args.upstream, Role::Executor) {
-        Ok(access) => Upstream { access, name: args.name },
+        Ok(access) => Upstream { access, proxy: args.proxy, name: args.name },
         Err(error) => return Exit::usage(error),
     };
     let beside = args.access.as_deref().map(|path| load(path, Role::Owner)).transpose();
@@ -132,7 +136,8 @@ impl Upstream {
             lease_micros: None,
             log: log_to_stderr(),
         };
-        let upstream = falkon_relay::Upstream::Access(Box::new(self.access));
+        let (access, proxy) = (Box::new(self.access), self.proxy);
+        let upstream = falkon_relay::Upstream::Access { access, proxy };
         // It goes on until its process ends.
         let (_, stop) = oneshot::channel();
         Lending(tokio::spawn(falkon_relay::run(options, upstream, downstream, stop)))

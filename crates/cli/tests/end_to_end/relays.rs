@@ -3,6 +3,8 @@
 use crate::fixture::{Access, Dispatcher, Running, Site, indices, json_lines, poll_for};
 use falkon_trials::trial;
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 
 /// A relay with its directory.
 struct Relay<'a> {
@@ -163,6 +165,44 @@ fn a_relay_lends_the_executors_of_a_dispatcher_that_others_use_too() {
     let role = site.path("d").join("access-client.json");
     let unfit = ["relay", "--upstream", role.to_str().unwrap(), "--dir", &site.text("other")];
     site.run(unfit).exits(2).says("executor");
+}
+
+/// Starts an HTTP proxy; returns its address.
+fn http_proxy() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                client.read_exact(&mut byte).unwrap();
+                head.push(byte[0]);
+            }
+            let head = String::from_utf8(head).unwrap();
+            let target = head.split(' ').nth(1).unwrap();
+            let mut server = TcpStream::connect(target).unwrap();
+            client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+            let (mut up, mut down) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut up, &mut down));
+            std::thread::spawn(move || std::io::copy(&mut server, &mut client));
+        }
+    });
+    address
+}
+
+#[trial]
+fn a_relay_connects_through_a_proxy() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &["--security", "encrypt"]);
+    let (upstream, dir) = (dispatcher.access().file().to_owned(), site.text("r"));
+    let relay = ["relay", "--upstream", &upstream, "--dir", &dir, "--name", "r"];
+    let proxy = format!("http://{}", http_proxy());
+    let _relay = site.start(relay.iter().chain(&["--proxy", &proxy]));
+    wait_for_nodes(&dispatcher, &[("r", 0)]);
+    let args = relay.iter().chain(&["--proxy", "proxy:3128"]);
+    site.run(args).exits(2).says("http://HOST:PORT");
 }
 
 #[trial]

@@ -79,6 +79,9 @@ impl PeerError {
             ConnectFailure::Unreachable(error) => {
                 PeerError::Unreachable { peer, reason: error.to_string() }
             }
+            ConnectFailure::Proxy { error, .. } => {
+                PeerError::Unreachable { peer, reason: error.to_string() }
+            }
             ConnectFailure::NoAnswer => {
                 PeerError::Unreachable { peer, reason: "it does not answer".to_owned() }
             }

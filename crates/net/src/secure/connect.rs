@@ -13,6 +13,7 @@ use super::breakdown::{Breakdown, Deadline, Stage};
 use super::frames::{ReadHalf, Side, WriteHalf, halves, prepare_tcp, protected, tcp_halves};
 use super::handshake::{self, JoinError, Opening};
 use super::preamble::{Preamble, Status};
+use super::proxy::{Proxy, ProxyError};
 use super::{
     AccessError, AccessFile, CONNECT_MS_MAX, Fingerprint, Level, Role, Secret, Session, tls,
 };
@@ -45,6 +46,13 @@ pub struct FailedAttempt {
 pub enum ConnectFailure {
     /// The address could not be reached.
     Unreachable(io::Error),
+    /// The proxy makes no connection to it.
+    Proxy {
+        /// The proxy.
+        proxy: Proxy,
+        /// Why.
+        error: ProxyError,
+    },
     /// The address did not answer within [`CONNECT_MS_MAX`].
     NoAnswer,
     /// The dispatcher speaks another version of the protocol.
@@ -108,6 +116,7 @@ impl ConnectFailure {
             ConnectFailure::Unreachable(_) | ConnectFailure::NoAnswer | ConnectFailure::Busy => {
                 true
             }
+            ConnectFailure::Proxy { error, .. } => error.is_transient(),
             ConnectFailure::Handshake { source, .. } => {
                 matches!(source, Breakdown::Deadline { .. } | Breakdown::HungUp | Breakdown::Io(_))
             }
@@ -132,6 +141,9 @@ impl fmt::Display for FailedAttempt {
                     "cannot reach {at}: {source}; is the address right, and reachable from here?"
                 ),
             },
+            ConnectFailure::Proxy { proxy, error } => {
+                write!(f, "the proxy {proxy} makes no connection to {at}: {error}")
+            }
             ConnectFailure::NoAnswer => write!(
                 f,
                 "{at} did not answer within {} s: is the machine up, and does a firewall let \
@@ -231,6 +243,7 @@ impl std::error::Error for FailedAttempt {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.failure {
             ConnectFailure::Unreachable(source) => Some(source),
+            ConnectFailure::Proxy { error, .. } => Some(error),
             ConnectFailure::Handshake { source, .. } => Some(source),
             _ => None,
         }
@@ -275,11 +288,41 @@ pub async fn connect_from(
     role: Role,
     version: u16,
 ) -> Result<Session, ConnectError> {
+    reach_any(Route::From(source), access, role, version).await
+}
+
+/// Like [`connect`], through a proxy.
+///
+/// # Errors
+/// [`ConnectError`], with what happened at each address.
+pub async fn connect_through(
+    proxy: &Proxy,
+    access: &AccessFile,
+    role: Role,
+    version: u16,
+) -> Result<Session, ConnectError> {
+    reach_any(Route::Through(proxy), access, role, version).await
+}
+
+/// How an address is reached.
+#[derive(Debug, Clone, Copy)]
+enum Route<'a> {
+    /// From one of this machine's addresses, or from that which the system chooses.
+    From(Option<IpAddr>),
+    Through(&'a Proxy),
+}
+
+async fn reach_any(
+    route: Route<'_>,
+    access: &AccessFile,
+    role: Role,
+    version: u16,
+) -> Result<Session, ConnectError> {
     let secret = access.secret(role).map_err(ConnectError::Access)?;
     let mut attempts = Vec::new();
     for address in &access.addresses {
         let joining = Joining { access, role, secret, version };
-        match joining.reach(address, source).await {
+        match joining.reach(address, route).await {
             Ok(session) => return Ok(session),
             Err(failure) => attempts.push(FailedAttempt { address: address.clone(), failure }),
         }
@@ -328,6 +371,18 @@ async fn dial(address: &str, source: Option<IpAddr>) -> io::Result<TcpStream> {
     Err(last)
 }
 
+impl Route<'_> {
+    async fn dial(self, address: &str) -> Result<TcpStream, ConnectFailure> {
+        match self {
+            Route::From(source) => dial(address, source).await.map_err(ConnectFailure::Unreachable),
+            Route::Through(proxy) => proxy
+                .dial(address)
+                .await
+                .map_err(|error| ConnectFailure::Proxy { proxy: proxy.clone(), error }),
+        }
+    }
+}
+
 /// The credentials of a client.
 #[derive(Clone, Copy)]
 struct Joining<'a> {
@@ -338,12 +393,10 @@ struct Joining<'a> {
 }
 
 impl Joining<'_> {
-    async fn reach(self, address: &str, source: Option<IpAddr>) -> Result<Session, ConnectFailure> {
+    async fn reach(self, address: &str, route: Route<'_>) -> Result<Session, ConnectFailure> {
         let limit = Duration::from_millis(CONNECT_MS_MAX);
-        let stream = timeout(limit, dial(address, source))
-            .await
-            .map_err(|_| ConnectFailure::NoAnswer)?
-            .map_err(ConnectFailure::Unreachable)?;
+        let stream =
+            timeout(limit, route.dial(address)).await.map_err(|_| ConnectFailure::NoAnswer)??;
         prepare_tcp(&stream).map_err(ConnectFailure::Unreachable)?;
         self.join(stream, tcp_halves, address).await
     }
