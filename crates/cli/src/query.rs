@@ -32,7 +32,7 @@ const AWAY_S_MAX: u64 = 60;
 /// First and longest pause before connecting again.
 const RECONNECT_MS: (u64, u64) = (20, 1000);
 /// Waiting without news after which the user learns what is missing.
-const QUIET_S_MAX: u64 = 3;
+pub(crate) const QUIET_S_MAX: u64 = 3;
 
 /// Connects, and again after a connection was lost.
 #[derive(Debug)]
@@ -258,7 +258,10 @@ async fn names_of(
 
 /// Prints the reason why nothing happens, if there is one. Returns whether
 /// there was one.
-async fn tell_what_is_missing(client: &Client, instance: InstanceId) -> Result<bool, ClientError> {
+pub(crate) async fn tell_what_is_missing(
+    client: &Client,
+    instance: InstanceId,
+) -> Result<bool, ClientError> {
     let status = client.status(Some(instance)).await?;
     if status.executors.is_empty() {
         match show::coming(&status.coming).as_slice() {

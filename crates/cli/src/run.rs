@@ -7,6 +7,7 @@ use crate::embedded::{Embedded, EmbeddedError, ExecutorSetup, OfferArgs, Places}
 use crate::exit::{Exit, runtime, say};
 use crate::plan::{Plan, PlanArgs, Surroundings};
 use crate::progress::Progress;
+use crate::query::{QUIET_S_MAX, tell_what_is_missing};
 use crate::results::directory::Directory;
 use crate::results::line::Json;
 use crate::results::measured::MeasureArgs;
@@ -399,7 +400,8 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     if args.clusters.is_empty() {
         receiver.set_slots(u64::from(args.offer.capacity().cpus_milli));
     }
-    let outcome = drive(&mut embedded, &plan, &mut receiver, options).await;
+    let tells = !args.clusters.is_empty() && !args.output.quiet;
+    let outcome = drive(&mut embedded, &plan, &mut receiver, options, tells).await;
     let at_once = !matches!(outcome, Ending::Complete);
     embedded.stop(at_once).await;
     overflow.close();
@@ -479,6 +481,7 @@ async fn drive(
     plan: &Plan,
     receiver: &mut Receiver<'_>,
     options: InstanceOptions,
+    tells: bool,
 ) -> Ending {
     let (client, mut deliveries) = embedded.client();
     let instance = match client.create(options).await {
@@ -495,8 +498,11 @@ async fn drive(
     let mut submission = std::pin::pin!(submission);
     let mut submitted = false;
     let mut cancelled = false;
+    // Until it is told why nothing happens. Tasks here fail if nobody can run them.
+    let mut waits_for_nodes = tells;
     let mut interrupts = Interrupts::new();
     while !receiver.complete {
+        let patience = Duration::from_secs(QUIET_S_MAX);
         tokio::select! {
             biased;
             () = interrupts.next() => {
@@ -535,6 +541,12 @@ async fn drive(
                 }
             }
             error = embedded.failure() => return ending_of(error),
+            () = tokio::time::sleep(patience), if waits_for_nodes => {
+                match tell_what_is_missing(&client, instance).await {
+                    Ok(told) => waits_for_nodes = !told,
+                    Err(error) => return Ending::Client(error),
+                }
+            }
         }
     }
     receiver.take_trouble().map_or(Ending::Complete, Ending::Sink)

@@ -2,6 +2,7 @@
 
 use crate::fixture::{Access, Dispatcher, Running, Site, indices, json_lines, poll_for};
 use falkon_trials::trial;
+use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -133,6 +134,10 @@ fn one_run_uses_several_clusters_of_which_one_is_killed_and_comes_back() {
         let status = dispatcher.access().status();
         assert!(status["instances"].as_array().unwrap().is_empty(), "{status}");
     }
+    let waiting = site.start(["run", "--access", &one, "--cpus", "100", "--", "true"]);
+    waiting.wait_for("1 task waits for an executor that offers 100 cpus: none does");
+    waiting.signal(Signal::INT);
+    waiting.finish().exits(1);
     let args = ["run", "--access", &one, "--access", &one, "--", "true"];
     site.run(args).exits(2).says("of the same dispatcher");
     let executors = site.path("right").join("access-executor.json");
