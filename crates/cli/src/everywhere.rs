@@ -71,7 +71,7 @@ pub(crate) fn everywhere(mut args: EverywhereArgs) -> Exit {
     }
     if args.dry_run {
         let to = args.policy.destination(&plan, None, None);
-        return dry_run(&plan, to.map(|to| Destination { is_everywhere: true, ..to }));
+        return dry_run(&plan, to.map(|to| Destination { is_everywhere: true, ..to }), None);
     }
     match runtime() {
         Ok(runtime) => runtime.block_on(run_everywhere(args, plan)).unwrap_or_else(|exit| exit),

@@ -24,6 +24,7 @@ use falkon_core::dispatch::{InstanceOptions, Selection};
 use falkon_executor::CacheSetup;
 use falkon_net::Log;
 use falkon_net::client::ClientError;
+use falkon_net::secure::AccessFile;
 use falkon_provision::lrm::copies;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -140,7 +141,7 @@ pub(crate) fn run(mut args: RunArgs) -> Exit {
     }
     if args.dry_run {
         let cache_bytes = args.cache.largest_bytes(&std::env::temp_dir());
-        return dry_run(&plan, args.policy.destination(&plan, Some(1), cache_bytes));
+        return dry_run(&plan, args.policy.destination(&plan, Some(1), cache_bytes), None);
     }
     match runtime() {
         Ok(runtime) => runtime.block_on(run_plan(args, plan)),
@@ -209,15 +210,20 @@ fn is_piped() -> bool {
     })
 }
 
-/// Prints a plan, and which ways its data objects would take.
-pub(crate) fn dry_run(plan: &Plan, to: Result<Destination, Exit>) -> Exit {
+/// Prints a plan, and which ways its data objects would take, with what the dispatcher
+/// remembers of them, if there is one.
+pub(crate) fn dry_run(
+    plan: &Plan,
+    to: Result<Destination, Exit>,
+    access: Option<&AccessFile>,
+) -> Exit {
     let (to, runtime) = match (to, runtime()) {
         (Ok(to), Ok(runtime)) => (to, runtime),
         (Err(exit), _) | (_, Err(exit)) => return exit,
     };
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let written = plan.write_dry_run(&mut out).and_then(|()| {
-        runtime.block_on(write_ways(plan, to, &mut out))?;
+        runtime.block_on(write_ways(plan, to, access, &mut out))?;
         out.flush()
     });
     match written {

@@ -80,7 +80,8 @@ pub(crate) fn submit(mut args: SubmitArgs) -> Exit {
         Err(exit) => return exit,
     };
     if args.dry_run {
-        return dry_run(&plan, args.policy.destination(&plan, None, None));
+        let to = args.policy.destination(&plan, None, None);
+        return dry_run(&plan, to, args.access.load().ok().as_ref());
     }
     match runtime() {
         Ok(runtime) => runtime.block_on(submit_plan(args, plan)).unwrap_or_else(|exit| exit),

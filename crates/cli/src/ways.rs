@@ -1,6 +1,7 @@
 //! The ways that data objects take, in words: of one object, and of all objects
 //! of a plan, as `--dry-run` prints them.
 
+use crate::access::connect;
 use crate::objects::Resolver;
 use crate::plan::Plan;
 use crate::results::staged::bytes_text;
@@ -8,12 +9,19 @@ use falkon_core::data::declared::{Declared, Lists};
 use falkon_core::data::limits::BROADCAST_OBJECT_BYTES_MIN;
 use falkon_core::data::object::Object;
 use falkon_core::data::way::{Chosen, Input, Way, Why, of_output};
+use falkon_net::client::ClientError;
+use falkon_net::secure::AccessFile;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Objects of each group that are named.
 const OBJECTS_NAMED_MAX: usize = 3;
+/// Objects that a dispatcher is asked about.
+const OBJECTS_ASKED_MAX: usize = 64;
+/// The longest time for that.
+const ASKING_MS_MAX: u64 = 5_000;
 /// Characters of a URL that are shown.
 const URL_CHARS_MAX: usize = 200;
 
@@ -54,6 +62,9 @@ pub(crate) fn reason(chosen: Chosen, cache_bytes: Option<u64>) -> String {
         Why::OneReader => "no more than one task reads it".to_owned(),
         Why::OneExecutor => "there is one executor".to_owned(),
         Why::ManyReaders => format!("at least {large}, and several tasks read it"),
+        Why::Remembered => {
+            format!("at least {large}, and earlier tasks read it on several executors")
+        }
         Why::NoSize => "its size is not known beforehand".to_owned(),
         Why::NoVersion => "its source has no version, so it is read anew each time".to_owned(),
         Why::NoPlaces => "the policy first-available looks at no other cache".to_owned(),
@@ -74,6 +85,8 @@ pub(crate) fn reason(chosen: Chosen, cache_bytes: Option<u64>) -> String {
 struct Objects {
     read: HashMap<Arc<str>, (Object, u64)>,
     written: HashMap<Arc<str>, Object>,
+    /// On how many executors earlier tasks read objects of these names.
+    earlier: HashMap<Arc<str>, u64>,
     /// The inputs of one task, each once.
     inputs: Vec<u32>,
 }
@@ -125,6 +138,29 @@ impl Objects {
         }
     }
 
+    /// Asks a dispatcher what it remembers of the objects on whose way that may have
+    /// an effect: the largest first, no more than a few.
+    async fn ask(&mut self, access: &AccessFile, to: Destination) -> Result<(), ClientError> {
+        let changes = |object: &Object| {
+            let input = Input::new(object, 1).ignoring_places(to.ignores_places);
+            input.earlier_on_executors(u64::MAX).way().why == Why::Remembered
+        };
+        let read = self.read.values().filter(|(object, readers)| *readers == 1 && changes(object));
+        let mut asked: Vec<(Option<u64>, Arc<str>)> =
+            read.map(|(object, _)| (object.size, object.url.clone())).collect();
+        if asked.is_empty() || to.is_everywhere {
+            return Ok(());
+        }
+        asked.sort_unstable_by(|one, other| other.cmp(one));
+        let (client, _deliveries) = connect(access, None).await?;
+        for (_, url) in asked.into_iter().take(OBJECTS_ASKED_MAX) {
+            if let (_, Some(earlier)) = client.find(None, &url).await? {
+                self.earlier.insert(url, earlier.executors);
+            }
+        }
+        Ok(())
+    }
+
     /// Inputs and outputs, by their ways.
     fn groups(&self, to: Destination) -> [BTreeMap<Chosen, Group>; 2] {
         let mut inputs: BTreeMap<Chosen, Group> = BTreeMap::new();
@@ -136,6 +172,9 @@ impl Objects {
             }
             if let Some(bytes) = to.cache_bytes {
                 input = input.in_caches_of(bytes);
+            }
+            if let Some(executors) = self.earlier.get(&object.url) {
+                input = input.earlier_on_executors(*executors);
             }
             inputs.entry(input.way()).or_default().add(object, readers);
         }
@@ -207,13 +246,15 @@ fn shown(url: &str) -> String {
     }
 }
 
-/// Writes which ways the objects of a plan take, as comments of a shell.
+/// Writes which ways the objects of a plan take, as comments of a shell. A dispatcher
+/// says what it remembers of them, if one is there.
 ///
 /// # Errors
 /// Writing fails.
 pub(crate) async fn write_ways(
     plan: &Plan,
     to: Destination,
+    access: Option<&AccessFile>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     if !plan.has_objects() {
@@ -225,6 +266,17 @@ pub(crate) async fn write_ways(
         let Some(mut data) = submission.data else { continue };
         resolver.look_over(&mut data).await;
         objects.add(&data, submission.count);
+    }
+    if let Some(access) = access {
+        let most = Duration::from_millis(ASKING_MS_MAX);
+        let unknown = match tokio::time::timeout(most, objects.ask(access, to)).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some("the dispatcher does not answer".to_owned()),
+        };
+        if let Some(why) = unknown {
+            writeln!(out, "# what earlier tasks read is not known: {}", shown(&why))?;
+        }
     }
     for (groups, noun) in objects.groups(to).iter().zip(["input", "output"]) {
         for (chosen, group) in groups {

@@ -26,6 +26,7 @@ mod event;
 mod everywhere;
 mod expire;
 mod fleet;
+mod foresight;
 mod inspect;
 mod instance;
 mod instances;
@@ -91,12 +92,14 @@ pub use event::{
     Action, Assigned, BatchId, ConnectionId, Delivery, Event, Held, InstanceOptions, Join, Keep,
     Lease, Order, Prepare, Reply, RequestError, Update,
 };
-pub use inspect::{Access, AccessError, FoundObject, HolderStatus, ObjectStatus, Purpose, Scope};
+pub use inspect::{
+    Access, AccessError, Earlier, FoundObject, HolderStatus, ObjectStatus, Purpose, Scope,
+};
 pub use instances::{Expiry, Lifetime};
 pub use journal_room::{Compaction, Disk, JournalSize};
 pub use outputs::PagedOutput;
 pub use pages::{Page, PageBounds, PagePlace, StoredPage};
-pub use placement::diffusion;
+pub use placement::{Remembered, diffusion};
 pub use recover::{Record, RecoverError};
 pub use subtree::{Lender, NodeClass, Subtree, SubtreeError};
 pub use whereabouts::{Begun, Whereabouts};

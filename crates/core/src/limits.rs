@@ -443,6 +443,17 @@ pub const STRIPES_MAX: usize = 64;
 pub const READER_STRIPES_MAX: u64 = 4;
 /// Objects that are striped at a time.
 pub const STRIPED_OBJECTS_MAX: usize = 1024;
+/// Names of objects that are remembered, with what each takes; beyond that, the half
+/// that was read last is kept.
+pub const MEMORY_BYTES_MAX: u64 = 8 << 20;
+/// What a name takes beside its bytes.
+pub const MEMORY_NAME_BYTES: u64 = 256;
+/// What a run of executors takes that read an object of a name.
+pub const MEMORY_RUN_BYTES: u64 = 32;
+/// How long a name is remembered after it was last read.
+pub const MEMORY_MICROS_MAX: u64 = 30 * 24 * 3_600_000_000;
+/// How long nobody reads a name between two uses of it.
+pub const MEMORY_USE_MICROS: u64 = 600_000_000;
 /// Holders of an object that an executor is told of.
 pub const HINT_HOLDERS_MAX: usize = 4;
 /// Objects on their way to an executor before no more are sent ahead of tasks.

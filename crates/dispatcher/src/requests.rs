@@ -107,8 +107,11 @@ impl Driver {
                 return;
             }
             FromClient::Find { request, instance, name } => {
-                let found = self.core.find_objects(permission::scope(peer.role, instance), &name);
-                self.answer_question(connection, request, ToClient::Found { request, found });
+                let scope = permission::scope(peer.role, instance);
+                let found = self.core.find_objects(scope, &name);
+                let earlier = self.core.earlier(scope, &name, &found);
+                let answer = ToClient::Found { request, found, earlier };
+                self.answer_question(connection, request, answer);
                 return;
             }
             FromClient::Reach { request, instance, object, purpose } => {

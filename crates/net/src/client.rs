@@ -11,8 +11,8 @@ use crate::secure::{
 };
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::dispatch::{
-    Access, Delivery, FoundObject, InstanceOptions, ObjectStatus, Purpose, RequestError, Selection,
-    Subtree,
+    Access, Delivery, Earlier, FoundObject, InstanceOptions, ObjectStatus, Purpose, RequestError,
+    Selection, Subtree,
 };
 use falkon_core::provision;
 use falkon_core::result::Stream;
@@ -357,7 +357,8 @@ impl Client {
         }
     }
 
-    /// The data objects that a URL or an id means, and where they are.
+    /// The data objects that a URL or an id means, and where they are; and what
+    /// earlier tasks did with objects of that name.
     ///
     /// # Errors
     /// The connection is lost, or the dispatcher refuses.
@@ -365,10 +366,10 @@ impl Client {
         &self,
         instance: Option<InstanceId>,
         name: &str,
-    ) -> Result<Vec<FoundObject>, ClientError> {
+    ) -> Result<(Vec<FoundObject>, Option<Earlier>), ClientError> {
         let name = name.to_owned();
         match self.ask(|request| FromClient::Find { request, instance, name }).await? {
-            ToClient::Found { found, .. } => Ok(found),
+            ToClient::Found { found, earlier, .. } => Ok((found, earlier)),
             other => Err(unexpected(other)),
         }
     }

@@ -60,6 +60,7 @@ fn scenario(nodes: u64, dispatchers: u32) -> Scenario {
             estimates: false,
         },
         faults: Faults::default(),
+        earlier_runs: 0,
         check_all: false,
         limit: Nanos::from_seconds(1e6),
     }

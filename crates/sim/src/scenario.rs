@@ -53,6 +53,9 @@ pub struct Scenario {
     pub provision: Option<Provision>,
     /// The tasks.
     pub workload: Workload,
+    /// How often the same ran before, on machines with empty caches: the
+    /// dispatchers remember what they then journaled of objects.
+    pub earlier_runs: u32,
     /// What breaks.
     pub faults: Faults,
     /// Check the whole state of every machine after each event that changed

@@ -35,6 +35,7 @@ use client::Client;
 use dispatcher::Dispatching;
 use error::Broken;
 use falkon_core::data::stage::Usage;
+use falkon_core::dispatch::Record;
 use falkon_core::metrics;
 use node::Node;
 use provision::Provisioning;
@@ -80,9 +81,12 @@ pub fn run_watched(
     watch: &mut dyn FnMut(Standing),
 ) -> Result<Figures, SimError> {
     scenario.check().map_err(SimError::Scenario)?;
-    let mut world = World::new(scenario, seed);
-    world.begin();
-    world.run(watch)
+    let mut remembered = Vec::new();
+    for _ in 0..scenario.earlier_runs {
+        let world = World::after(remembered, scenario, seed);
+        remembered = world.run(watch)?.remembered();
+    }
+    Ok(World::after(remembered, scenario, seed).run(watch)?.figures())
 }
 
 struct World<'a> {
@@ -208,6 +212,28 @@ impl<'a> World<'a> {
         }
     }
 
+    /// A world whose dispatchers remember what those of an earlier one did, before
+    /// anything has happened in it.
+    fn after(remembered: Vec<Vec<Record>>, scenario: &'a Scenario, seed: u64) -> World<'a> {
+        let mut world = World::new(scenario, seed);
+        for (dispatcher, records) in world.dispatchers.iter_mut().zip(remembered) {
+            for record in records {
+                dispatcher.core.recover(record).expect("it follows from nothing before it");
+            }
+        }
+        world.begin();
+        world
+    }
+
+    /// What each dispatcher remembers of objects.
+    fn remembered(&self) -> Vec<Vec<Record>> {
+        let of = |dispatcher: &Dispatching| {
+            let all = dispatcher.core.snapshot().into_iter();
+            all.filter(|record| matches!(record, Record::Remembered(_))).collect()
+        };
+        self.dispatchers.iter().map(of).collect()
+    }
+
     fn begin(&mut self) {
         if self.scenario.provision.is_some() {
             self.begin_provisioning();
@@ -229,7 +255,7 @@ impl<'a> World<'a> {
         self.plan_fault();
     }
 
-    fn run(mut self, watch: &mut dyn FnMut(Standing)) -> Result<Figures, SimError> {
+    fn run(mut self, watch: &mut dyn FnMut(Standing)) -> Result<World<'a>, SimError> {
         while self.unfinished > 0 {
             let Some(event) = self.events.next() else { return Err(self.unfinished()) };
             let now = self.events.now;
@@ -259,7 +285,7 @@ impl<'a> World<'a> {
                 what: format!("client {client}: {what}"),
             })?;
         }
-        Ok(self.figures())
+        Ok(self)
     }
 
     fn happen(&mut self, event: Event) -> Result<(), Broken> {

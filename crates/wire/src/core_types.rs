@@ -15,7 +15,7 @@ use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOption, Po
 use falkon_core::dispatch::{
     Access, AccessError, Assigned, Attempts, BatchId, Delivery, FoundObject, Held, HolderStatus,
     InstanceOptions, Join, Keep, Lease, Lender, NodeClass, ObjectStatus, Order, Page, PagePlace,
-    PagedOutput, Prepare, Purpose, Record, RequestError, Selection, StoredPage, Subtree, Update,
+    PagedOutput, Prepare, Purpose, Record, RequestError, Selection, StoredPage, Subtree, Update, Earlier, Remembered,
 };
 use falkon_core::provision::Waiting;
 use falkon_core::relay::Note;
@@ -104,6 +104,7 @@ wire_struct!(CacheState { capacity, used, usage });
 wire_struct!(ObjectStatus { id, url, version, size, holders, coming, waiting });
 wire_struct!(HolderStatus { executor, name, holds, connected });
 wire_struct!(FoundObject { object, readers, chosen, cache_bytes, holders });
+wire_struct!(Earlier { readers, executors });
 wire_struct!(Chosen { way, why });
 wire_number!(Way {
     0 => Cache,
@@ -126,6 +127,7 @@ wire_number!(Why {
     8 => NoTarget,
     9 => Member,
     10 => Target,
+    11 => Remembered,
 });
 wire_enum!(Purpose { 0 => Get, 1 => Put, 2 => Drop { force } });
 wire_struct!(Access { executor, name, serves });
@@ -243,7 +245,9 @@ wire_enum!(Record {
     16 => Attempts { runs },
     17 => Outputs { instance, outputs },
     18 => Joining { instance, first, client, submission },
+    19 => Remembered(remembered),
 });
+wire_struct!(Remembered { url, readers, executors, read });
 wire_struct!(Attempts { instance, first, count, tries, executor });
 wire_enum!(RequestError {
     0 => NoInstance(instance),

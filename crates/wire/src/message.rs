@@ -11,7 +11,7 @@ use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::CacheState;
 use falkon_core::dispatch::{
     Access, AccessError, Delivery, FoundObject, InstanceOptions, Join, Lender, ObjectStatus, Order,
-    Purpose, RequestError, Selection, Subtree, Update,
+    Purpose, RequestError, Selection, Subtree, Update, Earlier,
 };
 use falkon_core::provision::Waiting;
 use falkon_core::result::{Counts, Finished, Stream};
@@ -298,6 +298,8 @@ pub enum ToClient {
         request: u64,
         /// Each that the name means.
         found: Vec<FoundObject>,
+        /// What earlier tasks did with objects of that name.
+        earlier: Option<Earlier>,
     },
     /// Whom to go to with a data object, or for output.
     Reached {
@@ -352,7 +354,7 @@ wire_enum!(ToClient {
     6 => Tasks { request, tasks },
     7 => Gone { instance },
     8 => Objects { request, objects, next },
-    9 => Found { request, found },
+    9 => Found { request, found, earlier },
     10 => Reached { request, ticket, access },
     11 => Provision { request, status },
     12 => Subtree { request, subtree },

@@ -10,7 +10,7 @@ use crate::results::staged::bytes_text;
 use crate::ways;
 use clap::Args;
 use falkon_core::data::object::CONTENT_PREFIX;
-use falkon_core::dispatch::{FoundObject, HolderStatus};
+use falkon_core::dispatch::{Earlier, FoundObject, HolderStatus};
 use falkon_data::store::{StoreUrl, Stores};
 use falkon_net::client::Client;
 use serde::Serialize;
@@ -35,7 +35,27 @@ struct JsonFound<'a> {
     readers: u64,
     way: &'static str,
     reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    earlier: Option<JsonEarlier>,
     executors: Vec<JsonHolder<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonEarlier {
+    readers: u64,
+    executors: u64,
+}
+
+impl From<Earlier> for JsonEarlier {
+    fn from(Earlier { readers, executors }: Earlier) -> JsonEarlier {
+        JsonEarlier { readers, executors }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct JsonUnheld<'a> {
+    url: &'a str,
+    earlier: JsonEarlier,
 }
 
 #[derive(Debug, Serialize)]
@@ -50,18 +70,27 @@ pub(super) fn locate(args: &WhereArgs) -> Exit {
     args.asking.ask(async |caches: &Caches| {
         let mut exit = Exit::Success;
         for name in &args.objects {
-            let found = find(caches, name).await?;
-            if found.is_empty() {
-                exit = unknown(name);
-            }
+            let asked = dispatcher_name(name).map_err(Exit::usage)?;
+            let (found, earlier) = ask(caches, &asked).await?;
+            let mut all = String::new();
             for one in &found {
-                let text = match args.json {
-                    true => json_line(&json(one))?,
-                    false => text(one),
+                all += &match args.json {
+                    true => json_line(&json(one, earlier))?,
+                    false => text(one, earlier),
                 };
-                if let Some(exit) = print(&text) {
-                    return Ok(exit);
+            }
+            match earlier {
+                Some(earlier) if found.is_empty() => {
+                    all = match args.json {
+                        true => json_line(&JsonUnheld { url: &asked, earlier: earlier.into() })?,
+                        false => unheld(&asked, earlier),
+                    }
                 }
+                None if found.is_empty() => exit = unknown(name),
+                _ => {}
+            }
+            if let Some(exit) = print(&all) {
+                return Ok(exit);
             }
         }
         Ok(exit)
@@ -71,7 +100,11 @@ pub(super) fn locate(args: &WhereArgs) -> Exit {
 /// The objects that a name stands for, at the dispatcher.
 pub(super) async fn find(caches: &Caches, name: &str) -> Result<Vec<FoundObject>, Exit> {
     let asked = dispatcher_name(name).map_err(Exit::usage)?;
-    caches.client.find(caches.instance, &asked).await.map_err(Exit::client)
+    Ok(ask(caches, &asked).await?.0)
+}
+
+async fn ask(caches: &Caches, name: &str) -> Result<(Vec<FoundObject>, Option<Earlier>), Exit> {
+    caches.client.find(caches.instance, name).await.map_err(Exit::client)
 }
 
 pub(super) fn unknown(name: &str) -> Exit {
@@ -116,7 +149,7 @@ pub(crate) async fn held_versions(
     let mut exit = None;
     for url in urls {
         let name = String::from_utf8_lossy(url);
-        let mut found = client.find(None, &name).await.map_err(Exit::client)?;
+        let (mut found, _) = client.find(None, &name).await.map_err(Exit::client)?;
         found.retain(|found| {
             found.object.holders > 0 && found.object.version.starts_with(CONTENT_PREFIX)
         });
@@ -151,13 +184,14 @@ fn state(holder: &HolderStatus) -> &'static str {
     }
 }
 
-fn json(found: &FoundObject) -> JsonFound<'_> {
+fn json(found: &FoundObject, earlier: Option<Earlier>) -> JsonFound<'_> {
     let holder = |holder: &HolderStatus| (holder.executor.0, state(holder), holder.connected);
     JsonFound {
         object: JsonObject::of(&found.object),
         readers: found.readers,
         way: ways::name(found.chosen.way),
         reason: ways::reason(found.chosen, found.cache_bytes),
+        earlier: earlier.map(JsonEarlier::from),
         executors: found
             .holders
             .iter()
@@ -169,7 +203,19 @@ fn json(found: &FoundObject) -> JsonFound<'_> {
     }
 }
 
-fn text(found: &FoundObject) -> String {
+/// A name of which nothing is held, but something is remembered.
+fn unheld(url: &str, earlier: Earlier) -> String {
+    let url = url.replace(char::is_control, " ");
+    format!("{url}: no executor holds it, and no task waits for it\n{}", earlier_text(earlier))
+}
+
+fn earlier_text(Earlier { readers, executors }: Earlier) -> String {
+    let s = |count: u64| if count == 1 { "" } else { "s" };
+    let (readers_s, executors_s) = (s(readers), s(executors));
+    format!("         earlier: {readers} task{readers_s} on {executors} executor{executors_s}\n")
+}
+
+fn text(found: &FoundObject, earlier: Option<Earlier>) -> String {
     let object = &found.object;
     let shown = |text: &str| text.replace(char::is_control, " ");
     let size = object.size.map_or_else(|| "size unknown".to_owned(), bytes_text);
@@ -186,6 +232,7 @@ fn text(found: &FoundObject) -> String {
     let (way, reason) =
         (ways::name(found.chosen.way), ways::reason(found.chosen, found.cache_bytes));
     text.push_str(&format!("         way: {way} ({reason})\n"));
+    text.extend(earlier.map(earlier_text));
     for holder in &found.holders {
         let away = if holder.connected { "" } else { " (disconnected)" };
         text.push_str(&format!(

@@ -148,7 +148,7 @@ async fn put_one(caches: &Caches, path: &Path, key: &str, replicas: usize) -> Re
         }
     }
     let is_heard = async || {
-        let found = caches.client.find(caches.instance, &id.to_string()).await?;
+        let (found, _) = caches.client.find(caches.instance, &id.to_string()).await?;
         let holders = found.first().map_or(&[][..], |found| &found.holders);
         let held = |id| holders.iter().any(|found| found.holds && found.executor == id);
         Ok(taken.iter().all(|id| held(*id)))
@@ -278,7 +278,7 @@ async fn remove_one(
     }
     advise(is_far);
     let is_heard = async || {
-        let found = caches.client.find(caches.instance, &object.id.to_string()).await?;
+        let (found, _) = caches.client.find(caches.instance, &object.id.to_string()).await?;
         let holders = found.first().map_or(&[][..], |found| &found.holders);
         let still = |id| holders.iter().any(|found| found.holds && found.executor == id);
         Ok(!gone.iter().any(|id| still(*id)))

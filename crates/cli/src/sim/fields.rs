@@ -68,6 +68,8 @@ pub struct Description {
     limit: Option<Amount<Time>>,
     #[serde(default)]
     check_all: bool,
+    #[serde(default)]
+    earlier_runs: u32,
     workload: WorkloadFields,
     #[serde(default)]
     policy: PolicyFields,
@@ -255,6 +257,7 @@ struct GridFields {
     cache: Vec<Amount<Size>>,
     workload: Vec<GridWorkload>,
     idle: Vec<Amount<Time>>,
+    earlier_runs: Vec<u32>,
 }
 
 /// How much work, at one point of a grid.
@@ -305,6 +308,7 @@ impl Description {
             grid.cache.len(),
             grid.workload.len(),
             grid.idle.len(),
+            grid.earlier_runs.len(),
         ];
         let all = lengths.iter().fold(1usize, |all, length| all.saturating_mul((*length).max(1)));
         if all > GRID_RUNS_MAX {
@@ -351,6 +355,10 @@ impl Description {
                 let reads = of.tasks as f64 * f64::from(inputs.per_task);
                 variant.label.push(("locality", reads / objects.max(1) as f64));
             }
+        });
+        let variants = each(variants, &grid.earlier_runs, |variant, runs| {
+            variant.scenario.earlier_runs = *runs;
+            variant.label.push(("earlier runs", f64::from(*runs)));
         });
         Ok(each(variants, &grid.idle, |variant, idle| {
             if let Some(provision) = &mut variant.scenario.provision {
@@ -405,6 +413,7 @@ impl Description {
             provision: self.provision(self.nodes.first().map_or(1, |group| group.slots))?,
             workload: Workload { policy, ..self.workload.workload(&self.grid)? },
             faults: self.faults.faults(),
+            earlier_runs: self.earlier_runs,
             check_all: self.check_all,
             limit: self.limit.map_or(Nanos::from_seconds(LIMIT_SECONDS), nanos),
         })

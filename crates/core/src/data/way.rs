@@ -43,6 +43,9 @@ pub enum Why {
     OneExecutor,
     /// It is large, and several tasks read it.
     ManyReaders,
+    /// It is large, and earlier tasks read objects of the same name on several
+    /// executors.
+    Remembered,
     /// Nobody could tell its size when its tasks were submitted.
     NoSize,
     /// Its source has no version, so it is another object at each read.
@@ -74,6 +77,7 @@ pub struct Input<'a> {
     object: &'a Object,
     readers: u64,
     executors: Option<u64>,
+    earlier_executors: u64,
     cache_bytes: Option<u64>,
     ignores_places: bool,
 }
@@ -82,7 +86,20 @@ impl<'a> Input<'a> {
     /// An object that so many tasks read.
     #[must_use]
     pub fn new(object: &'a Object, readers: u64) -> Input<'a> {
-        Input { object, readers, executors: None, cache_bytes: None, ignores_places: false }
+        Input {
+            object,
+            readers,
+            executors: None,
+            earlier_executors: 0,
+            cache_bytes: None,
+            ignores_places: false,
+        }
+    }
+
+    /// Earlier tasks read objects of its name on so many executors.
+    #[must_use]
+    pub fn earlier_on_executors(self, earlier_executors: u64) -> Input<'a> {
+        Input { earlier_executors, ..self }
     }
 
     /// So many executors could hold it.
@@ -106,7 +123,8 @@ impl<'a> Input<'a> {
     /// Its way.
     #[must_use]
     pub fn way(&self) -> Chosen {
-        let Input { object, readers, executors, cache_bytes, ignores_places } = *self;
+        let Input { object, readers, executors, earlier_executors, .. } = *self;
+        let Input { cache_bytes, ignores_places, .. } = *self;
         let chosen = |way, why| Chosen { way, why };
         match object.size {
             Some(size) if cache_bytes.is_some_and(|most| size > most) => {
@@ -118,10 +136,11 @@ impl<'a> Input<'a> {
             _ if ignores_places => chosen(Way::Store, Why::NoPlaces),
             None => chosen(Way::Cache, Why::NoSize),
             Some(_) if !spreads(object) => chosen(Way::Cache, Why::Small),
-            Some(_) if readers <= 1 => chosen(Way::Cache, Why::OneReader),
+            Some(_) if readers <= 1 && earlier_executors <= 1 => chosen(Way::Cache, Why::OneReader),
             Some(_) if executors.is_some_and(|count| count <= 1) => {
                 chosen(Way::Cache, Why::OneExecutor)
             }
+            Some(_) if readers <= 1 => chosen(Way::Broadcast, Why::Remembered),
             Some(_) => chosen(Way::Broadcast, Why::ManyReaders),
         }
     }
@@ -146,7 +165,8 @@ pub fn spreads_now(object: &Object, fetching: usize, holding: usize) -> bool {
 
 /// Whether an object is broadcast where several executors fetch it: what they
 /// receive in pieces is one version of it, and large enough for pieces.
-fn spreads(object: &Object) -> bool {
+#[must_use]
+pub fn spreads(object: &Object) -> bool {
     let is_large = object.size.is_some_and(|size| size >= BROADCAST_OBJECT_BYTES_MIN);
     is_large && !object.is_unversioned()
 }
@@ -194,6 +214,15 @@ mod tests {
                         // What is expected to be broadcast is, as soon as it is fetched.
                         let spreads = spreads_now(&object, 2, 0);
                         assert!(way != Way::Broadcast || spreads);
+                        // What is remembered changes the way of large objects alone.
+                        let earlier = input.in_caches_of(cache).earlier_on_executors(7).way();
+                        let changes = why == Why::OneReader && executors > 1;
+                        let expected = match changes {
+                            true => (Way::Broadcast, Why::Remembered),
+                            false if why == Why::OneReader => (Way::Cache, Why::OneExecutor),
+                            false => expected,
+                        };
+                        assert_eq!((earlier.way, earlier.why), expected, "{object:?}");
                         let ignoring = input.ignoring_places(true).way().way;
                         assert_ne!(ignoring, Way::Broadcast);
                     }

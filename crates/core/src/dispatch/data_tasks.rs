@@ -194,7 +194,11 @@ impl Dispatcher {
         self.runnable.serve(&mut instance.share, need.weight(1), counted_micros, self.now);
         let data = data.map(|data| {
             Box::new(match knows_places {
-                true => self.assigned_data(to, &data, offset),
+                true => {
+                    let assigned = self.assigned_data(to, &data, offset);
+                    self.foresee(to, &data, offset, (id, key.1));
+                    assigned
+                }
                 false => unlocated_data(&data, offset, 1),
             })
         });

@@ -70,6 +70,15 @@ pub struct FoundObject {
     pub holders: Vec<HolderStatus>,
 }
 
+/// What tasks did with objects of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Earlier {
+    /// How many tasks read one.
+    pub readers: u64,
+    /// To how many executors they were sent.
+    pub executors: u64,
+}
+
 /// The purpose for which somebody asks for an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
@@ -165,17 +174,29 @@ impl Dispatcher {
             let ObjectStatus { id, url, version, .. } = found.object.clone();
             let declared = Object { id, url, version, size: found.declared };
             let (object, readers) = (found.object, found.readers);
-            let chosen = self.way_of(&declared, readers, executors, cache_bytes);
+            let earlier = self.placement.earlier(&declared, self.now);
+            let chosen = self.way_of(&declared, (readers, earlier), executors, cache_bytes);
             FoundObject { object, readers, chosen, cache_bytes, holders }
         });
         found.collect()
+    }
+
+    /// What is remembered of a name, which `found` are the objects of. An instance
+    /// learns that of its own objects alone.
+    #[must_use]
+    pub fn earlier(&self, scope: Scope, name: &str, found: &[FoundObject]) -> Option<Earlier> {
+        match (found.first(), scope) {
+            (Some(one), _) => self.placement.known_of(&one.object.url, self.now),
+            (None, Scope::Of(_)) => None,
+            (None, Scope::All | Scope::Placed) => self.placement.known_of(name, self.now),
+        }
     }
 
     /// The way of an object to the tasks that read it.
     fn way_of(
         &self,
         object: &Object,
-        readers: u64,
+        (readers, earlier): (u64, Option<Earlier>),
         executors: u64,
         cache_bytes: Option<u64>,
     ) -> Chosen {
@@ -184,6 +205,9 @@ impl Dispatcher {
         // Where nobody is yet, any number may come.
         if executors > 0 {
             input = input.on_executors(executors);
+        }
+        if let Some(earlier) = earlier {
+            input = input.earlier_on_executors(earlier.executors);
         }
         cache_bytes.map_or(input, |bytes| input.in_caches_of(bytes)).way()
     }

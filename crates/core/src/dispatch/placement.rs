@@ -16,6 +16,7 @@ mod demands;
 pub mod diffusion;
 mod fetchers;
 mod inspect;
+mod memory;
 mod queues;
 mod readership;
 mod stripes;
@@ -36,11 +37,13 @@ use catalog::Catalog;
 use copies::Copies;
 use demands::Demands;
 use fetchers::Fetchers;
+use memory::Memory;
 use queues::DataQueues;
 use readership::Readership;
 use std::collections::BTreeSet;
 use stripes::Stripes;
 
+pub use memory::Remembered;
 pub(super) use queues::{DataTasks, Past, QueueId};
 pub(super) use stripes::StripeNotice;
 pub(super) use tasks::{Rooms, Selected};
@@ -90,6 +93,8 @@ pub(super) struct Placement {
     member_readers: BTreeSet<ExecutorId>,
     /// Objects over the room that executors lend.
     stripes: Stripes,
+    /// What earlier tasks did with objects of the same names.
+    memory: Memory,
     /// Objects that need not be kept any more, of which nobody was told yet.
     released: Vec<ObjectId>,
     /// Objects that the executor whose update is taken in could get from nobody.

@@ -8,7 +8,7 @@ use super::cancel::records_of;
 use super::instance::Instance;
 use super::outputs::PagedOutput;
 use super::pages::StoredPage;
-use super::{Attempts, Dispatcher, InstanceOptions};
+use super::{Attempts, Dispatcher, InstanceOptions, Remembered};
 use crate::limits::{INSTANCE_TASKS_MAX, RECORD_RUNS_MAX};
 use crate::result::{Counts, Finished};
 use crate::runset::RunSet;
@@ -178,6 +178,8 @@ pub enum Record {
         /// How those ended.
         ended: Counts,
     },
+    /// What tasks did with objects of a name.
+    Remembered(Remembered),
 }
 
 /// Why a journal's record does not follow from those before it.
@@ -290,6 +292,7 @@ impl Dispatcher {
                 let ended = found.tasks.recover_ended(total, &finished, &failed, ended);
                 self.count_recovered_ends(instance, &ended);
             }
+            Record::Remembered(remembered) => self.placement.recover_remembered(remembered),
             Record::Attempts { runs } => self.recover_attempts(&runs)?,
             Record::Paged { instance, pages } => self.recover_pages(instance, pages)?,
             Record::Outputs { instance, outputs } => self.recover_outputs(instance, &outputs)?,
@@ -463,6 +466,7 @@ impl Dispatcher {
             self.snapshot_instance(instance, &mut records);
         }
         records.extend(self.snapshot_attempts());
+        records.extend(self.placement.remembered(self.now).map(Record::Remembered));
         records
     }
 
@@ -479,7 +483,7 @@ impl Dispatcher {
         });
         let assigned = self.fleet.iter().map(|executor| executor.in_flight.len() as u64);
         let entries = self.fleet.names_len() as u64 + assigned.sum::<u64>();
-        instances.sum::<u64>() + ENTRY_BYTES * entries
+        instances.sum::<u64>() + ENTRY_BYTES * entries + self.placement.remembered_bytes()
     }
 
     fn snapshot_instance(&self, instance: &Instance, records: &mut Vec<Record>) {

@@ -25,7 +25,7 @@ use crate::workload::data::{Flavour, MIB, Objects};
 use data::{Data, Due};
 use dispatcher::{Crash, new_dispatcher};
 use falkon_core::data::cache::{CacheOptions, Eviction};
-use falkon_core::dispatch::{Dispatcher, Record};
+use falkon_core::dispatch::{Dispatcher, Record, Remembered};
 use falkon_core::task::{InstanceId, Resources, Time};
 use links::Link;
 use std::collections::BTreeMap;
@@ -151,7 +151,22 @@ impl World {
             let at = if rng.percent(60) { 0 } else { rng.below(4_000_000) };
             world.add_random_node(capacity, rng.percent(85).then_some(bytes), Time(at));
         }
+        world.remember(&mut Rng::new(seed ^ 0x4e4d));
         world
+    }
+
+    /// Half of the objects of stores were read on several executors before.
+    fn remember(&mut self, rng: &mut Rng) {
+        for real in self.data.objects.reals.values().filter(|real| real.in_store) {
+            if rng.percent(50) {
+                let (url, read) = (real.object.url.clone(), Time(0));
+                let executors = 2 + rng.below(5);
+                let record =
+                    Record::Remembered(Remembered { url, readers: executors, executors, read });
+                self.dispatcher.recover(record.clone()).unwrap();
+                self.journal.push(record);
+            }
+        }
     }
 
     fn add_random_node(&mut self, capacity: Resources, cache: Option<u64>, at: Time) {

@@ -10,6 +10,7 @@ mod disks;
 mod faults;
 mod messages;
 mod provision;
+mod remembered;
 mod runs;
 mod stripes;
 
@@ -71,6 +72,7 @@ fn machine() -> Scenario {
             retries: 0,
             estimates: false,
         },
+        earlier_runs: 0,
         faults: Faults::default(),
         check_all: false,
         limit: seconds(1e5),

@@ -17,7 +17,7 @@ use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
-    Access, Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Keep, Lease, Lender,
+    Access, Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Keep, Lease, Lender, Earlier,
     NodeClass, Order, PagedOutput, Prepare, Record, Selection, Subtree, Update,
 };
 use falkon_core::provision::Waiting;
@@ -499,7 +499,14 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
                 next: Some(object_status().id),
             },
         ),
-        ("found", ToClient::Found { request, found: vec![found_object()] }),
+        (
+            "found",
+            ToClient::Found {
+                request,
+                found: vec![found_object()],
+                earlier: Some(Earlier { readers: 10_000, executors: 64 }),
+            },
+        ),
         (
             "reached",
             ToClient::Reached {

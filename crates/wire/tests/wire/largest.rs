@@ -12,7 +12,7 @@ use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::{
     Access, Assigned, Attempts, BatchId, Delivery, FoundObject, Held, HolderStatus,
     InstanceOptions, Join, Keep, Lease, Lender, NodeClass, ObjectStatus, Order, PagePlace,
-    PagedOutput, Prepare, Purpose, Record, Selection, StoredPage, Subtree, Update,
+    PagedOutput, Prepare, Purpose, Record, Selection, StoredPage, Subtree, Update, Earlier, Remembered,
 };
 use falkon_core::encoded::Encoded;
 use falkon_core::limits::*;
@@ -281,7 +281,11 @@ fn the_largest_message_of_every_kind_to_a_client_fits_a_frame() {
         ToClient::Provision { request, status: Default::default() },
         ToClient::Gone { instance },
         ToClient::Objects { request, objects, next: Some(ObjectId(u128::MAX)) },
-        ToClient::Found { request, found },
+        ToClient::Found {
+            request,
+            found,
+            earlier: Some(Earlier { readers: NUMBER, executors: NUMBER }),
+        },
         ToClient::Reached { request, ticket, access: vec![access; FOUND_EXECUTORS_MAX] },
         ToClient::Subtree { request, subtree: subtree() },
         ToClient::Withdrawn { request, runs: runs(RECORD_RUNS_MAX) },
@@ -440,6 +444,12 @@ fn the_largest_record_of_every_kind_is_no_longer_than_a_record() {
             pages: vec![page(PAGE_RUNS_MAX); RECORD_RUNS_MAX / PAGE_RUNS_MAX],
         },
         Record::Outputs { instance, outputs: vec![output; RECORD_RUNS_MAX] },
+        Record::Remembered(Remembered {
+            url: url().into(),
+            readers: NUMBER,
+            executors: NUMBER,
+            read: TIME,
+        }),
         restored(runs(RECORD_RUNS_MAX), Vec::new()),
         restored(Vec::new(), runs(RECORD_RUNS_MAX)),
     ];

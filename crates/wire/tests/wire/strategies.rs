@@ -13,7 +13,7 @@ use crate::examples;
 use data::{
     access, access_error, assigned_data, cache_room, changes, data_order, declared, found_object,
     lists, object, object_id, object_status, policy, policy_error, policy_name, purpose, serving,
-    shared_text, ticket, unwritten, usage,
+    shared_text, ticket, unwritten, usage, earlier,
 };
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, Join, Lease, Order, Prepare, RequestError, Selection, Update,
@@ -525,8 +525,8 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
         instance().prop_map(|instance| ToClient::Gone { instance }),
         (number(), vec(object_status(), 0..5), option::of(object_id()))
             .prop_map(|(request, objects, next)| ToClient::Objects { request, objects, next }),
-        (number(), vec(found_object(), 0..5))
-            .prop_map(|(request, found)| ToClient::Found { request, found }),
+        (number(), vec(found_object(), 0..5), earlier())
+            .prop_map(|(request, found, earlier)| ToClient::Found { request, found, earlier }),
         (number(), ticket(), vec(access(), 0..5))
             .prop_map(|(request, ticket, access)| ToClient::Reached { request, ticket, access }),
         (number(), provision::status())

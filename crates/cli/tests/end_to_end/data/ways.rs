@@ -63,6 +63,53 @@ fn a_dry_run_says_which_way_objects_would_take() {
 }
 
 #[trial]
+fn what_was_read_on_several_executors_goes_to_as_many_again_ahead_of_the_tasks() {
+    let site = Site::new();
+    let mut dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let executors = ["a", "b", "c"].map(|name| executor_with(&site, &dispatcher, name, "64MiB"));
+    file_of(&site, "db", 17 << 20);
+    let where_is = |args: &[&str]| access.run_sub(&["data", "where"], args).exits(0);
+    let dry = || {
+        access
+            .run_sub(&["submit"], &["--dry-run", "--input", "in=db", "--", "true"])
+            .exits(0)
+            .text()
+            .to_owned()
+    };
+    let said = "# cache: 1 input, 17.0 MiB: no more than one task reads it\n";
+    assert!(dry().contains(said), "{}", dry());
+    for name in ["a", "b", "c"] {
+        let resource = format!("{name}=1");
+        access.results(&access.submit(&[
+            "--resource",
+            &resource,
+            "--input",
+            "in=db",
+            "--",
+            "true",
+        ]));
+    }
+    // The next run reads another version, and is one task so far.
+    file_of(&site, "db", 18 << 20);
+    let said = "# broadcast: 1 input, 18.0 MiB: at least 16.0 MiB, and earlier tasks read it on \
+                several executors";
+    assert!(dry().contains(said), "{}", dry());
+    access.results(&access.submit(&["--input", "in=db", "--", "true"]));
+    poll("all executors have it", || {
+        let found = where_is(&["--json", "db"]).results();
+        found.iter().any(|one| one["size"] == 18 << 20 && one["holders"] == 3)
+    });
+    assert_eq!(where_is(&["db"]).text().matches("earlier: ").count(), 2);
+    // What was journaled lasts, whoever holds it.
+    end(executors);
+    dispatcher.kill();
+    let dispatcher = site.dispatcher("d", &[]);
+    let found = dispatcher.access().run_sub(&["data", "where"], &["--json", "db"]).exits(0);
+    assert_eq!(found.results()[0]["earlier"], serde_json::json!({"readers": 3, "executors": 3}));
+}
+
+#[trial]
 fn where_an_object_is_comes_with_its_way() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);

@@ -56,6 +56,7 @@ impl Placement {
         ensure!(copiers, "an executor that is gone copies something, or is to leave");
         let copied = self.copies.instances().all(|id| instances.contains(id));
         ensure!(copied, "what an instance that is gone has left is copied");
+        self.memory.check()?;
         self.broadcasts.check(|id| fleet.contains(id))?;
         self.stripes.check(|id| fleet.contains(id))?;
         let told = self.demands.executors().all(there);

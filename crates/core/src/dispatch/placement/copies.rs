@@ -295,6 +295,6 @@ pub(super) fn stays(fleet: &Fleet, id: ExecutorId) -> bool {
 }
 
 /// Whether an executor could hold a copy of something.
-fn may_copy(executor: &Executor) -> bool {
+pub(super) fn may_copy(executor: &Executor) -> bool {
     executor.serves.is_some() && executor.connection.is_some() && !executor.leaving
 }

@@ -50,6 +50,15 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
         ),
         ("paged", Paged { instance, pages: vec![pages::stored_page()] }),
         (
+            "remembered",
+            Remembered(falkon_core::dispatch::Remembered {
+                url: "/data/db".into(),
+                readers: 10_000,
+                executors: 64,
+                read: Time(1_700_000_000_000_000),
+            }),
+        ),
+        (
             "outputs",
             Outputs {
                 instance,

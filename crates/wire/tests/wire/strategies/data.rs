@@ -12,7 +12,7 @@ use falkon_core::dispatch::diffusion::{
     POLICIES, PolicyError, PolicyName, PolicyOption, PolicyOptions,
 };
 use falkon_core::dispatch::{
-    Access, AccessError, FoundObject, HolderStatus, ObjectStatus, Purpose,
+    Access, AccessError, Earlier, FoundObject, HolderStatus, ObjectStatus, Purpose,
 };
 use falkon_core::task::Time;
 use falkon_wire::hidden::Hidden;
@@ -140,12 +140,18 @@ pub(super) fn object_status() -> impl Strategy<Value = ObjectStatus> {
     })
 }
 
+pub(super) fn earlier() -> impl Strategy<Value = Option<Earlier>> {
+    let earlier = (number(), number());
+    option::of(earlier.prop_map(|(readers, executors)| Earlier { readers, executors }))
+}
+
 pub(super) fn found_object() -> impl Strategy<Value = FoundObject> {
     let holder = (executor(), text(), any::<bool>(), any::<bool>()).prop_map(
         |(executor, name, holds, connected)| HolderStatus { executor, name, holds, connected },
     );
-    (object_status(), number(), chosen(), option::of(number()), vec(holder, 0..5)).prop_map(
-        |(object, readers, chosen, cache_bytes, holders)| FoundObject {
+    let known = (chosen(), option::of(number()));
+    (object_status(), number(), known, vec(holder, 0..5)).prop_map(
+        |(object, readers, (chosen, cache_bytes), holders)| FoundObject {
             object,
             readers,
             chosen,
@@ -177,6 +183,7 @@ fn chosen() -> impl Strategy<Value = Chosen> {
         Why::NoTarget,
         Why::Member,
         Why::Target,
+        Why::Remembered,
     ]);
     (way, why).prop_map(|(way, why)| Chosen { way, why })
 }

@@ -1,10 +1,11 @@
 //! Arbitrary records of a journal.
 
+use super::data::shared_text;
 use super::{
     counts, executor, finished, instance, number, options, packed, small, submission, task, text,
     time, tries,
 };
-use falkon_core::dispatch::{Attempts, PagePlace, PagedOutput, Record, StoredPage};
+use falkon_core::dispatch::{Attempts, PagePlace, PagedOutput, Record, Remembered, StoredPage};
 use falkon_core::result::Overflow;
 use proptest::collection::vec;
 use proptest::option;
@@ -64,6 +65,9 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
             .prop_map(|(instance, pages)| Record::Paged { instance, pages }),
         (instance(), vec(paged_output(), 0..4))
             .prop_map(|(instance, outputs)| Record::Outputs { instance, outputs }),
+        (shared_text(), number(), number(), time()).prop_map(|(url, readers, executors, read)| {
+            Record::Remembered(Remembered { url, readers, executors, read })
+        }),
         (instance(), number(), number(), runs(), runs(), counts()).prop_map(
             |(instance, total, forgotten, finished, failed, ended)| Record::Restored {
                 instance,

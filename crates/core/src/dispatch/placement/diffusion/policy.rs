@@ -94,6 +94,18 @@ impl Default for PolicyOptions {
 const UTILIZATION_THRESHOLD_MILLI: u32 = 900;
 
 impl PolicyOptions {
+    /// On how many executors an object may be that is brought there ahead of tasks:
+    /// on none that tasks have not asked for, where tasks wait for the executors that
+    /// hold their data.
+    #[must_use]
+    pub fn copies_max(&self) -> u64 {
+        match (self.policy, self.replication_max) {
+            (PolicyName::FirstAvailable | PolicyName::MaxCacheHit, _) => 0,
+            (_, 0) => u64::MAX,
+            (_, most) => u64::from(most),
+        }
+    }
+
     /// Whether the options make sense with the policy: what would be ignored
     /// is refused.
     pub fn check(&self) -> Result<(), PolicyError> {
