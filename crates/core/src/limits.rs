@@ -454,6 +454,8 @@ pub const MEMORY_RUN_BYTES: u64 = 32;
 pub const MEMORY_MICROS_MAX: u64 = 30 * 24 * 3_600_000_000;
 /// How long nobody reads a name between two uses of it.
 pub const MEMORY_USE_MICROS: u64 = 600_000_000;
+/// Archives of members that a task reads which decide about where it runs.
+pub const PLACING_ARCHIVES_MAX: usize = 16;
 /// Holders of an object that an executor is told of.
 pub const HINT_HOLDERS_MAX: usize = 4;
 /// Objects on their way to an executor before no more are sent ahead of tasks.

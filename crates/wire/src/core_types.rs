@@ -13,9 +13,10 @@ use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOption, PolicyOptions};
 use falkon_core::dispatch::{
-    Access, AccessError, Assigned, Attempts, BatchId, Delivery, FoundObject, Held, HolderStatus,
-    InstanceOptions, Join, Keep, Lease, Lender, NodeClass, ObjectStatus, Order, Page, PagePlace,
-    PagedOutput, Prepare, Purpose, Record, RequestError, Selection, StoredPage, Subtree, Update, Earlier, Remembered,
+    Access, AccessError, Assigned, Attempts, BatchId, Delivery, Earlier, FoundObject, Held,
+    HolderStatus, InstanceOptions, Join, Keep, Lease, Lender, NodeClass, ObjectStatus, Order, Page,
+    PagePlace, PagedOutput, Prepare, Purpose, Record, Remembered, RequestError, Selection,
+    StoredPage, Subtree, Update,
 };
 use falkon_core::provision::Waiting;
 use falkon_core::relay::Note;

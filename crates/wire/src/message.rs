@@ -10,8 +10,8 @@ use falkon_core::collect::Unwritten;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::CacheState;
 use falkon_core::dispatch::{
-    Access, AccessError, Delivery, FoundObject, InstanceOptions, Join, Lender, ObjectStatus, Order,
-    Purpose, RequestError, Selection, Subtree, Update, Earlier,
+    Access, AccessError, Delivery, Earlier, FoundObject, InstanceOptions, Join, Lender,
+    ObjectStatus, Order, Purpose, RequestError, Selection, Subtree, Update,
 };
 use falkon_core::provision::Waiting;
 use falkon_core::result::{Counts, Finished, Stream};

@@ -17,7 +17,7 @@ use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
-    Access, Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Keep, Lease, Lender, Earlier,
+    Access, Assigned, BatchId, Delivery, Earlier, Held, InstanceOptions, Join, Keep, Lease, Lender,
     NodeClass, Order, PagedOutput, Prepare, Record, Selection, Subtree, Update,
 };
 use falkon_core::provision::Waiting;

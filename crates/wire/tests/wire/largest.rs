@@ -10,9 +10,9 @@ use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::{
-    Access, Assigned, Attempts, BatchId, Delivery, FoundObject, Held, HolderStatus,
+    Access, Assigned, Attempts, BatchId, Delivery, Earlier, FoundObject, Held, HolderStatus,
     InstanceOptions, Join, Keep, Lease, Lender, NodeClass, ObjectStatus, Order, PagePlace,
-    PagedOutput, Prepare, Purpose, Record, Selection, StoredPage, Subtree, Update, Earlier, Remembered,
+    PagedOutput, Prepare, Purpose, Record, Remembered, Selection, StoredPage, Subtree, Update,
 };
 use falkon_core::encoded::Encoded;
 use falkon_core::limits::*;

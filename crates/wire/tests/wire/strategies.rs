@@ -11,9 +11,9 @@ mod status;
 
 use crate::examples;
 use data::{
-    access, access_error, assigned_data, cache_room, changes, data_order, declared, found_object,
-    lists, object, object_id, object_status, policy, policy_error, policy_name, purpose, serving,
-    shared_text, ticket, unwritten, usage, earlier,
+    access, access_error, assigned_data, cache_room, changes, data_order, declared, earlier,
+    found_object, lists, object, object_id, object_status, policy, policy_error, policy_name,
+    purpose, serving, shared_text, ticket, unwritten, usage,
 };
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, Join, Lease, Order, Prepare, RequestError, Selection, Update,

@@ -93,6 +93,30 @@ fn a_reader_receives_its_members_and_no_more() {
 }
 
 #[trial]
+fn readers_of_members_run_where_the_archive_is() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let [a, b] = ["a", "b"].map(|name| executor(&site, &dispatcher, name));
+    let maker = serde_json::json!({
+        "command": ["sh", "-c", "echo 0 > parts/0; echo 1 > parts/1"],
+        "outputs": ["parts/=cache:parts.zip"],
+        "resources": {"b": 1},
+    });
+    let reader = |part: usize| {
+        let input = format!("in=cache:parts.zip!{part}");
+        serde_json::json!({"command": ["cat", "in"], "inputs": [input]})
+    };
+    let tasks = format!("{maker}\n{}\n{}\n", reader(0), reader(1));
+    let tasks = site.write("tasks.jsonl", tasks);
+    let results = access.results(&access.submit(&["--tasks", &tasks]));
+    for result in &results[1..] {
+        assert_eq!((sources(result), &result["executor"]), ([1, 0, 0], &"b".into()), "{result}");
+    }
+    end([a, b]);
+}
+
+#[trial]
 fn members_of_an_archive_that_is_here_do_not_travel() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);

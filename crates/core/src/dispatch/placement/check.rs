@@ -1,6 +1,6 @@
 //! The state checker of data and of the tasks that it decides about.
 
-use super::queues::{QueueId, add_wanted};
+use super::queues::QueueId;
 use super::readership::Readership;
 use super::{CheckError, Instances, Placement, ensure};
 use crate::dispatch::fleet::Fleet;
@@ -41,7 +41,7 @@ impl Placement {
                 let Some((data, offset)) = data else {
                     return Err(CheckError::new(format!("task {task} of {id:?} has no data")));
                 };
-                add_wanted(&mut wanted, data, offset);
+                queue.add_wanted(&mut wanted, data, offset);
             }
         }
         for instance in instances.values() {

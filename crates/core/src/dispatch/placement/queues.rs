@@ -8,6 +8,7 @@ use crate::data::index::{Index, ObjectNo, Place};
 use crate::data::object::{Object, ObjectId};
 use crate::dispatch::instance::QueueKey;
 use crate::dispatch::needs::NeedId;
+use crate::limits::PLACING_ARCHIVES_MAX;
 use crate::result::Tries;
 use crate::runset::RunSet;
 use crate::task::InstanceId;
@@ -256,12 +257,8 @@ impl DataQueue {
         offset: u64,
     ) {
         let mut inputs: Vec<ObjectNo> = Vec::new();
-        for object in data.inputs_of(offset).filter(|object| places(object)) {
-            let number = index.want(object.id, object.size);
-            if inputs.contains(&number) {
-                index.unwant(number);
-                continue;
-            }
+        for (id, size, object) in self.placing(data, offset) {
+            let number = index.want(id, size);
             inputs.push(number);
             if self.waiting.fetches_ahead() {
                 self.objects.entry(number).or_insert_with(|| (object.clone(), 0)).1 += 1;
@@ -269,6 +266,42 @@ impl DataQueue {
         }
         self.tasks.insert(task, past);
         self.waiting.push(index, task, &inputs);
+    }
+
+    /// The objects where which is, of those that a task reads, it goes: its inputs, and
+    /// the archives of its members, each once. Of archives, a few decide, because those
+    /// who read many members mostly read from all archives. Where objects are brought
+    /// ahead of tasks, none does: of an archive, only the member is to travel.
+    fn placing<'a>(
+        &self,
+        data: &'a Declared,
+        offset: u64,
+    ) -> Vec<(ObjectId, Option<u64>, &'a Object)> {
+        let archives_max = if self.waiting.fetches_ahead() { 0 } else { PLACING_ARCHIVES_MAX };
+        let mut placing: Vec<(ObjectId, Option<u64>, &Object)> = Vec::new();
+        let mut archives = 0;
+        for object in data.inputs_of(offset) {
+            let (id, archive) = (object.held_as(), object.archive());
+            let is_over = archive.is_some() && archives >= archives_max;
+            if is_over || placing.iter().any(|(other, ..)| *other == id) {
+                continue;
+            }
+            archives += usize::from(archive.is_some());
+            placing.push((id, object.size.filter(|_| archive.is_none()), object));
+        }
+        placing
+    }
+
+    /// How often each object is wanted by the tasks at `offset`, added to `wanted`.
+    pub(super) fn add_wanted(
+        &self,
+        wanted: &mut BTreeMap<ObjectId, u64>,
+        data: &Declared,
+        offset: u64,
+    ) {
+        for (id, ..) in self.placing(data, offset) {
+            *wanted.entry(id).or_default() += 1;
+        }
     }
 
     /// A summary of the tasks here, for the instance's queue.
@@ -332,20 +365,5 @@ impl DataQueue {
     ) -> impl Iterator<Item = Place> + 'a {
         let inputs = self.waiting.first_inputs().unwrap_or_default();
         inputs.iter().flat_map(|input| index.holders(*input)).copied()
-    }
-}
-
-/// Whether a task goes to where this input is. Of a member, wherever its archive is,
-/// only the member travels; and those who read members mostly read from all archives.
-fn places(object: &Object) -> bool {
-    object.archive().is_none()
-}
-
-/// How often each object is wanted, counted anew.
-pub(super) fn add_wanted(wanted: &mut BTreeMap<ObjectId, u64>, data: &Declared, offset: u64) {
-    let inputs = data.inputs_of(offset).filter(|object| places(object));
-    let inputs: BTreeSet<ObjectId> = inputs.map(|object| object.id).collect();
-    for input in inputs {
-        *wanted.entry(input).or_default() += 1;
     }
 }
