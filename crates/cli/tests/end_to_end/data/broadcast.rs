@@ -98,7 +98,7 @@ fn what_is_not_there_or_does_not_fit_is_told() {
     let cache = format!("{}=1MiB", site.text("cache-b"));
     let _executors = [
         executor(&site, &dispatcher, "a", &[]),
-        dispatcher.executor("b", &["--slots", "1", "--cache", &cache]),
+        dispatcher.executor("b", &["--slots", "1", "--cache", &cache, "--no-mount"]),
     ];
     let ran = broadcast(&access, &[&big]).exits(1);
     ran.says("not on b: ").says("on 1 of 2 executors");
