@@ -110,7 +110,8 @@ fn one_run_uses_several_clusters_of_which_one_is_killed_and_comes_back() {
     let site = Site::new();
     let mut left = site.dispatcher("left", &[]);
     let right = site.dispatcher("right", &[]);
-    let _executors = [left.executor("left-1", &["--slots", "2"]), right.executor("right-1", &[])];
+    let _executors =
+        [left.executor("left-1", &["--slots", "2"]), right.executor("right-1", &["--slots", "2"])];
     let (one, other) = (left.access().file().to_owned(), right.access().file().to_owned());
     let out = site.text("out");
     let args = ["run", "--access", &one, "--access", &other, "--out", &out, "--quiet"];

@@ -1,7 +1,7 @@
 //! Nothing is lost or doubled, whatever dies, in trees of any depth.
 
 use crate::rng::Rng;
-use crate::world::{SECOND, World, assert_empty};
+use crate::world::{SECOND, World, assert_empty, assert_room};
 use falkon_core::result::{Outcome, Status};
 use falkon_core::task::{Kind, Resources, TaskClass};
 
@@ -60,6 +60,9 @@ fn finish(world: &mut World, seed: u64) {
     let until = world.now + 3600 * SECOND;
     while (world.results.len() as u64) < world.submitted {
         assert!(world.step(until), "seed {seed}: {} tasks ended", world.results.len());
+        if world.messages.is_multiple_of(16) {
+            assert_room(world);
+        }
     }
     // What was killed is back by then.
     world.run(60 * SECOND);

@@ -584,6 +584,19 @@ impl World {
     }
 }
 
+/// No executor or relay has more tasks that hold room than it has room, which each
+/// task takes a CPU of.
+pub(crate) fn assert_room(world: &World) {
+    for site in 0..world.site_count() {
+        for view in world.dispatcher(site).executor_views() {
+            let (tasks, ahead) = view.load();
+            let slots = u64::from(view.capacity().cpus_milli / 1000);
+            let name = view.name();
+            assert!(tasks - ahead <= slots, "{name}: {tasks} tasks, {ahead} of them ahead");
+        }
+    }
+}
+
 /// All parts of the tree are done.
 pub(crate) fn assert_empty(world: &World) {
     for site in 1..world.site_count() {
