@@ -55,6 +55,7 @@ fn scenario(nodes: u64, dispatchers: u32) -> Scenario {
             from: Nanos::from_seconds(5.0),
             arrivals: Arrivals::AtOnce,
             inputs: None,
+            outputs: None,
             policy: PolicyOptions::default(),
             retries: 0,
             estimates: false,

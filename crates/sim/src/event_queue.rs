@@ -5,7 +5,7 @@ use crate::rng::mix;
 use crate::time::Nanos;
 use crate::world::{Failure, Inbound, TransferId, Way};
 use falkon_core::data::stage::UnpackId;
-use falkon_core::execute::TaskKey;
+use falkon_core::execute::{CollectEvent, TaskKey};
 use falkon_core::provision::{AllocationId, Event as ProvisionEvent};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -51,6 +51,8 @@ pub(crate) enum Event {
     TransferFails(TransferId, Failure),
     /// A node sees that nobody reads what it sends any more.
     PeerHungUp { node: u32, incarnation: u64, transfer: TransferId },
+    /// What one node tells another of outputs that it collects arrives there.
+    Collects { node: u32, incarnation: u64, event: Box<CollectEvent> },
     /// A message arrives at a client.
     AtClient { client: u32, connection: u64, bytes: Box<[u8]> },
     /// A client sees its connection end.
@@ -167,6 +169,7 @@ impl Event {
             Event::PeerAsked(transfer) => (18, 0, transfer.0, &[]),
             Event::TransferFails(transfer, failure) => (19, *failure as u32, transfer.0, &[]),
             Event::PeerHungUp { node, transfer, .. } => (20, *node, transfer.0, &[]),
+            Event::Collects { node, incarnation, .. } => (31, *node, *incarnation, &[]),
         };
         let mut print = mix(kind << 32 | u64::from(who)) ^ mix(what);
         for chunk in bytes.chunks(8) {

@@ -81,6 +81,8 @@ pub struct Figures {
     /// From the first arrival until the last of what nodes fetched was in their caches,
     /// and unpacked there if it is to be.
     pub staged: Nanos,
+    /// Files that were written to the persistent store.
+    pub files: u64,
     /// Different objects that were read.
     pub different_objects: u64,
     /// What nodes that were acquired on demand cost.

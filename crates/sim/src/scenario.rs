@@ -211,6 +211,16 @@ impl Inputs {
     }
 }
 
+/// What each task writes when it has computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outputs {
+    /// Bytes of its output.
+    pub bytes: u64,
+    /// The outputs are members of an archive, which executors collect; otherwise each is
+    /// a file on the store, which its task waits for.
+    pub are_collected: bool,
+}
+
 /// Nodes that are alike.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NodeGroup {
@@ -295,6 +305,8 @@ pub struct Workload {
     pub stages: Vec<Stage>,
     /// What they read before they compute; `None` is nothing.
     pub inputs: Option<Inputs>,
+    /// What they write when they have computed; `None` is nothing.
+    pub outputs: Option<Outputs>,
     /// Which tasks go where.
     pub policy: PolicyOptions,
     /// How often a failed task is tried again.
@@ -546,6 +558,16 @@ impl Scenario {
             }
             if inputs.unpack.is_some() && !self.stages() {
                 return Err(ScenarioError::UnpackedNowhere);
+            }
+            above_zero("the bandwidth of the store", self.store.bytes_per_s)?;
+            if let Some(rate) = self.store.operations_per_s {
+                above_zero("the store's operations per second", rate)?;
+            }
+        }
+        if self.workload.outputs.is_some() {
+            let has_cache = self.nodes.iter().all(|group| group.cache.is_some());
+            if self.workload.kind != TaskKind::Compute || !has_cache {
+                return Err(ScenarioError::OutputsNowhere);
             }
             above_zero("the bandwidth of the store", self.store.bytes_per_s)?;
             if let Some(rate) = self.store.operations_per_s {

@@ -6,6 +6,7 @@
 
 mod client;
 mod clock;
+mod collected;
 mod connections;
 mod disk;
 mod dispatcher;
@@ -32,6 +33,7 @@ use crate::rng::{Rng, fraction_of};
 use crate::scenario::{Arriving, Scenario, Staging};
 use crate::time::{Nanos, SECOND_NANOS};
 use client::Client;
+use collected::Handovers;
 use dispatcher::Dispatching;
 use error::Broken;
 use falkon_core::data::stage::Usage;
@@ -102,6 +104,7 @@ struct World<'a> {
     staging: Option<Staging>,
     transfers: Transfers,
     provisioning: Option<Box<Provisioning>>,
+    handovers: Handovers,
     next_incarnation: u64,
     measured: Measured,
     /// Clients whose tasks have not all ended.
@@ -130,6 +133,8 @@ struct Measured {
     disks: Disks,
     /// When something was last put into a cache.
     staged: Nanos,
+    /// Files on the store.
+    files: u64,
     /// Which objects have been read, and how many different ones.
     objects: Vec<bool>,
     different: u64,
@@ -174,6 +179,7 @@ impl<'a> World<'a> {
             next_incarnation: nodes.len() as u64 + 1,
             transfers: Transfers::new(scenario),
             nodes,
+            handovers: Handovers::default(),
             clients: (0..shares).map(|at| Client::new(share(at))).collect(),
             ledgers: (0..shares).map(|at| Ledger::new(share(at), faulty)).collect(),
             arriving: Arriving::new(&scenario.workload.arrivals, scenario.workload.from, tasks),
@@ -203,6 +209,7 @@ impl<'a> World<'a> {
                 store: Count::default(),
                 disks: Disks::default(),
                 staged: Nanos(0),
+                files: 0,
                 objects: vec![false; objects as usize],
                 different: 0,
                 busy: 0,
@@ -325,6 +332,9 @@ impl<'a> World<'a> {
             Event::TransfersDue => self.transfers_due(),
             Event::PeerAsked(transfer) => self.peer_asked(transfer),
             Event::TransferFails(transfer, failure) => self.transfer_fails(transfer, failure),
+            Event::Collects { node, incarnation, event } => {
+                self.collects(node, incarnation, *event)
+            }
             Event::PeerHungUp { node, incarnation, transfer } => {
                 self.peer_hung_up(node, incarnation, transfer)
             }
@@ -476,6 +486,7 @@ impl<'a> World<'a> {
             peer: measured.peer,
             store: measured.store,
             disks: measured.disks,
+            files: measured.files,
             staged: measured.staged.since(self.scenario.workload.from),
             different_objects: measured.different,
             provisioned,

@@ -1,6 +1,8 @@
 //! `falkon sim --figures=collective`: what many tasks read together, at the size of
 //! the paper's machine, beside what the links allow and what the paper reports.
 
+mod collected;
+
 use super::{Description, FieldError, Job, Variant, print, run_each};
 use crate::exit::Exit;
 use clap::ValueEnum;
@@ -69,7 +71,7 @@ pub(super) fn collective(seed: u64) -> Exit {
         Ok(figures) => print(&line(at, &rows[at], &figures)),
         Err(error) => Some(Exit::failure(error)),
     });
-    exit.unwrap_or(Exit::Success)
+    exit.or_else(|| collected::print_all(seed)).unwrap_or(Exit::Success)
 }
 
 fn rows() -> Result<Vec<Row>, FieldError> {

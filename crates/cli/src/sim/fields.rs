@@ -5,8 +5,8 @@ use super::provision::{LrmFields, ProvisionFields, StageFields, stages};
 use crate::amount::{Amount, Rate, Size, Time};
 use falkon_sim::{
     Arrivals, Choice, Disk, Durations, Eviction, Faults, Inputs, Memory, Nanos, Network, NodeCache,
-    NodeGroup, OptionsError, PolicyError, PolicyName, PolicyOptions, Scenario, Store, TaskKind,
-    Workload,
+    NodeGroup, OptionsError, Outputs, PolicyError, PolicyName, PolicyOptions, Scenario, Store,
+    TaskKind, Workload,
 };
 use serde::Deserialize;
 
@@ -113,6 +113,15 @@ struct WorkloadFields {
     #[serde(default)]
     stages: Vec<StageFields>,
     inputs: Option<InputFields>,
+    outputs: Option<OutputFields>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OutputFields {
+    size: Amount<Size>,
+    #[serde(default)]
+    collected: bool,
 }
 
 #[derive(Deserialize)]
@@ -426,6 +435,9 @@ impl Description {
             if self.workload.inputs.is_some() {
                 return Err(FieldError::Fields("`workload.inputs` needs a `[store]` to read from"));
             }
+            if self.workload.outputs.is_some() {
+                return Err(FieldError::Fields("`workload.outputs` needs a `[store]` to write to"));
+            }
             return Ok(Store { bytes_per_s: 0.0, operation: Nanos(0), operations_per_s: None });
         };
         Ok(Store {
@@ -591,6 +603,10 @@ impl WorkloadFields {
                 .map_or(Ok(Arrivals::AtOnce), ArrivalFields::arrivals)?,
             stages,
             inputs: self.inputs.as_ref().map(InputFields::inputs).transpose()?,
+            outputs: self.outputs.as_ref().map(|outputs| Outputs {
+                bytes: outputs.size.value as u64,
+                are_collected: outputs.collected,
+            }),
             policy: PolicyOptions::default(),
             retries: self.retries,
             estimates: self.estimates,

@@ -110,6 +110,9 @@ pub enum ScenarioError {
     /// Archives are to be unpacked, and no node has a cache.
     #[error("inputs are unpacked in caches, and no node has one: give nodes a cache")]
     UnpackedNowhere,
+    /// Builtins write nothing, and outputs are staged beside caches.
+    #[error("only tasks of the kind `compute` have outputs, on nodes with a cache")]
+    OutputsNowhere,
     /// The options of the dispatch policy do not go together.
     #[error(fmt = write_policy)]
     Policy(PolicyOptions),

@@ -148,6 +148,15 @@ impl World<'_> {
                 crosses.extend(self.transfers.links(dispatcher, who, way));
                 return crosses;
             }
+            Ends::Put { .. } | Ends::Collected { .. } => {
+                crosses.extend(self.transfers.store_link());
+                crosses.push(self.transfers.devices[own as usize].up.into());
+                return crosses;
+            }
+            Ends::Handed { .. } => {
+                let from = transfer.from.map(|from| &self.transfers.devices[from.node as usize]);
+                crosses.extend(from.map(|devices| Crossing::from(devices.up)));
+            }
             Ends::Read { .. } => crosses.extend(self.transfers.store_link()),
             Ends::Fetch { object, .. } => {
                 if let Some(from) = transfer.from {

@@ -10,6 +10,7 @@ use super::{SEED_INPUTS, SEED_RUNS, World};
 use crate::event_queue::Event;
 use crate::scenario::{NodeCache, NodeGroup, TaskKind};
 use crate::time::{Nanos, SECOND_NANOS};
+use falkon_core::collect::ItemId;
 use falkon_core::data::stage::Event as StageEvent;
 use falkon_core::dispatch::Lease;
 use falkon_core::execute::{Action, Event as CoreEvent, Executor, Start, TaskKey};
@@ -17,6 +18,7 @@ use falkon_core::result::Outcome;
 use falkon_core::task::{AllocationId, Kind, Resources};
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromExecutor, ToExecutor};
+use std::collections::BTreeMap;
 
 /// A task that holds a slot.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ struct Process {
     /// How many of its inputs it has read, or begun to.
     read: u32,
     reading: Option<TransferId>,
+    /// It has computed, and its output is where it is to go.
+    has_put: bool,
 }
 
 /// How long an executor waits for an answer about a task's files, as the real
@@ -71,6 +75,8 @@ pub(super) struct Node {
     pub(super) objects: Objects,
     /// The memory in front of its disk.
     pub(super) pages: Option<Pages>,
+    /// Outputs that are staged, and what others have handed over, with their bytes.
+    pub(super) staged: BTreeMap<ItemId, u64>,
     pub(super) dispatcher: u32,
     pub(super) connection: Option<u64>,
     /// Its link, for short messages.
@@ -87,7 +93,7 @@ pub(super) struct Node {
     /// Tasks whose start waits for the disk.
     stuck: Vec<Stuck>,
     /// What the core must hear next.
-    ended: Vec<CoreEvent>,
+    pub(super) ended: Vec<CoreEvent>,
     timer: Option<Nanos>,
     pub(super) clock: Clock,
     /// A partition lasts until then.
@@ -133,6 +139,7 @@ impl Node {
             idle_exit,
             objects: Objects::default(),
             pages: None,
+            staged: BTreeMap::new(),
             dispatcher,
             connection: None,
             turns: Turns::default(),
@@ -340,14 +347,13 @@ impl World<'_> {
                 self.signal(number, key);
             }
             Action::Stage(action) => return self.act_on_stage(number, action),
+            Action::Collect(action) => return self.act_on_outputs(number, action),
             Action::Peers(peers) => return self.set_peers(number, peers),
             Action::Left => self.node_leaves(number)?,
             Action::Prepare { .. }
             | Action::Forget(_)
             | Action::Clear(_)
             | Action::Discard(_)
-            // No task of a scenario writes members of archives.
-            | Action::Collect(_)
             | Action::VisitEnded(..) => {}
         }
         Ok(())
@@ -453,7 +459,8 @@ impl World<'_> {
             staged.map(|input| object_number(input.object.id)).collect()
         });
         let (ends, reading) = (NOT_YET, None);
-        let process = Process { key, started, ends, run, outcome, own, read: 0, reading };
+        let process =
+            Process { key, started, ends, run, outcome, own, read: 0, reading, has_put: false };
         let processes = &mut self.nodes[number as usize].processes;
         self.measured.busy_nodes += u64::from(processes.is_empty());
         processes.push(process);
@@ -523,7 +530,7 @@ impl World<'_> {
                     let index = self.workload_index(client, key.task.0);
                     let object = inputs.of(self.seed ^ SEED_INPUTS, index, which);
                     self.measured.reads.add(1, bytes);
-                    self.read_store(at, number, bytes, Ends::Read { key, object })
+                    self.use_store(at, number, bytes, Ends::Read { key, object })
                 }
             };
             let node = &mut self.nodes[number as usize];
@@ -547,12 +554,25 @@ impl World<'_> {
         // It may have been killed before, or the node may have crashed.
         let ends = |process: &Process| process.key == key && process.ends == now;
         let Some(at) = node.processes.iter().position(ends) else { return Ok(()) };
+        let is_whole = node.processes[at].outcome == Outcome::Exit(0);
+        if is_whole
+            && !node.processes[at].has_put
+            && let Some(transfer) = self.begin_put(number, key)
+        {
+            let process = &mut self.nodes[number as usize].processes[at];
+            (process.ends, process.reading, process.has_put) = (NOT_YET, Some(transfer), true);
+            return Ok(());
+        }
+        let node = &mut self.nodes[number as usize];
         let process = node.processes.swap_remove(at);
         self.measured.busy_nodes -= u64::from(node.processes.is_empty());
         let ran = process.outcome != Outcome::Signal(15);
         self.measured.running -= 1;
         self.measured.busy += u128::from(now.since(process.started).0);
         self.ledgers[node.dispatcher as usize].stopped(key.task.0, 1, ran)?;
+        if let Some(outputs) = self.scenario.workload.outputs.filter(|_| is_whole) {
+            node.ended.push(CoreEvent::Wrote { key, sizes: vec![outputs.bytes] });
+        }
         node.ended.push(CoreEvent::Ended {
             key,
             outcome: process.outcome,
@@ -566,6 +586,18 @@ impl World<'_> {
             node.machine.handle(node.clock.at(now), event);
         }
         self.pump(number)
+    }
+
+    /// A process has written its output to the store.
+    pub(super) fn has_put(&mut self, number: u32, key: TaskKey) -> Result<(), Broken> {
+        let now = self.events.now;
+        self.measured.files += 1;
+        let processes = &mut self.nodes[number as usize].processes;
+        let Some(process) = processes.iter_mut().find(|process| process.key == key) else {
+            return Ok(());
+        };
+        (process.ends, process.reading) = (now, None);
+        self.task_ends(number, key)
     }
 
     /// A node is gone with all that ran there; it may come back.
@@ -602,8 +634,10 @@ impl World<'_> {
     pub(super) fn stop_node(&mut self, number: u32, is_silent: bool) -> Result<(), Broken> {
         let now = self.events.now;
         let incarnation = self.next_incarnation;
-        let node = &mut self.nodes[number as usize];
         self.next_incarnation += 1;
+        self.break_handovers((number, self.nodes[number as usize].incarnation));
+        let node = &mut self.nodes[number as usize];
+        node.staged.clear();
         let (slots, cache, idle_exit) = (node.slots, node.cache.as_ref(), node.idle_exit);
         node.machine = executor(incarnation, node.number, slots, cache, idle_exit);
         node.incarnation = incarnation;

@@ -5,6 +5,7 @@
 //! takes time is the network, the store, what is read from disks and written to
 //! them, and waiting for those who say nothing.
 
+use super::collected::output;
 use super::error::Broken;
 use super::transfer::{Ends, Failure, Sender, TransferId};
 use super::{SEED_INPUTS, World};
@@ -67,33 +68,55 @@ fn heard_at(address: &str) -> Option<(u32, u64)> {
     Some((node.parse().ok()?, incarnation.parse().ok()?))
 }
 
+impl Objects {
+    /// The node of an executor, and which of its executors, if it was told.
+    pub(super) fn listens(&self, executor: ExecutorId) -> Option<(u32, u64)> {
+        self.peers.get(&executor).copied()
+    }
+}
+
 impl World<'_> {
     /// What some tasks of a client read; nothing if they read the store
     /// themselves.
     pub(super) fn declared(&self, client: u32, first: u64, count: u64) -> Option<Arc<Declared>> {
-        let inputs = self.scenario.workload.inputs.filter(|_| self.scenario.stages())?;
+        let inputs = self.scenario.workload.inputs.filter(|_| self.scenario.stages());
+        let outputs = self.scenario.workload.outputs;
+        if inputs.is_none() && outputs.is_none() {
+            return None;
+        }
         let mut numbers: BTreeMap<u64, u32> = BTreeMap::new();
         let mut objects = Vec::new();
         let (mut items, mut ends) = (Vec::new(), Vec::new());
+        let (mut written, mut written_ends) = (Vec::new(), Vec::new());
         for task in first..first + count {
             let index = self.workload_index(client, task);
-            for number in inputs.of_task(self.seed ^ SEED_INPUTS, index) {
+            let read = inputs.map(|inputs| inputs.of_task(self.seed ^ SEED_INPUTS, index));
+            for number in read.into_iter().flatten() {
                 items.push(*numbers.entry(number).or_insert_with(|| {
                     objects.push(Object {
                         id: object_id(number),
                         url: format!("/data/{number:08}").into(),
                         version: "1".into(),
-                        size: Some(inputs.object_bytes),
+                        size: Some(self.object_bytes()),
                     });
                     objects.len() as u32 - 1
                 }));
             }
             ends.push(items.len() as u32);
+            if let Some(outputs) = &outputs {
+                written.push(objects.len() as u32);
+                written_ends.push(written.len() as u32);
+                objects.push(output(outputs, index));
+            }
         }
+        let outputs = match written.is_empty() {
+            true => Lists::default(),
+            false => Lists::Each { items: written.into(), ends: written_ends.into() },
+        };
         Some(Arc::new(Declared {
             objects: Arc::new(objects),
             inputs: Lists::Each { items: items.into(), ends: ends.into() },
-            outputs: Lists::default(),
+            outputs,
         }))
     }
 
@@ -240,7 +263,7 @@ impl World<'_> {
     fn fetch(&mut self, number: u32, source: Source, bytes: u64, ends: Ends) {
         let Ends::Fetch { fetch, partial, .. } = ends else { return };
         let transfer = match source {
-            Source::Store => self.read_store(self.events.now, number, bytes, ends),
+            Source::Store => self.use_store(self.events.now, number, bytes, ends),
             Source::Own => {
                 let why = FetchError::NoMember("workloads have no archives".to_owned());
                 let node = &mut self.nodes[number as usize];
@@ -369,6 +392,9 @@ impl World<'_> {
     ) -> Result<(), Broken> {
         let Some(transfer) = self.transfers.end(id) else { return Ok(()) };
         self.hang_up(id, transfer.from);
+        if let Ends::Handed { offer } = transfer.ends {
+            return self.has_not_come(transfer.node, offer);
+        }
         let Ends::Fetch { fetch, partial, .. } = transfer.ends else { return Ok(()) };
         let why = match failure {
             Failure::Busy => FetchError::Busy,

@@ -18,12 +18,13 @@ use crate::event_queue::Event;
 use crate::flow::{Crossing, FlowId, Flows, ResourceId};
 use crate::scenario::Scenario;
 use crate::time::Nanos;
+use falkon_core::collect::WriteId;
 use falkon_core::data::limits::{
     BROADCAST_CHUNK_BYTES, BROADCAST_OBJECT_BYTES_MIN, PROGRESS_MICROS,
 };
 use falkon_core::data::object::ObjectId;
 use falkon_core::data::stage::{ByteRange, Event as StageEvent, FetchId, PartialId};
-use falkon_core::execute::TaskKey;
+use falkon_core::execute::{OfferId, TaskKey};
 use std::collections::BTreeMap;
 
 /// The node of a transfer that goes to none.
@@ -57,6 +58,12 @@ pub(super) enum Ends {
     Flushed,
     /// A long message has left its sender.
     Message { dispatcher: u32, connection: u64, who: Who, way: Way },
+    /// A process has written its output to the store.
+    Put { key: TaskKey },
+    /// A file of an archive is on the store.
+    Collected { write: WriteId },
+    /// What another node has staged has come.
+    Handed { offer: OfferId },
     /// A cache has got an object, or a part of it.
     Fetch { fetch: FetchId, partial: PartialId, object: ObjectId, range: ByteRange },
 }
@@ -124,7 +131,7 @@ impl Transfers {
         let (hosts, clients) =
             (links(network.dispatcher_bytes_per_s), links(network.node_bytes_per_s));
         let (mut store, mut devices) = (None, Vec::new());
-        if scenario.workload.inputs.is_some() {
+        if scenario.workload.inputs.is_some() || scenario.workload.outputs.is_some() {
             store = Some(flows.add_resource(scenario.store.bytes_per_s));
             let link = scenario.network.node_bytes_per_s;
             for group in &scenario.nodes {
@@ -265,14 +272,8 @@ impl Transfers {
 }
 
 impl World<'_> {
-    /// Reads an object from the persistent store, from `at` on.
-    pub(super) fn read_store(
-        &mut self,
-        at: Nanos,
-        node: u32,
-        bytes: u64,
-        ends: Ends,
-    ) -> TransferId {
+    /// Reads an object from the persistent store, or writes one there, from `at` on.
+    pub(super) fn use_store(&mut self, at: Nanos, node: u32, bytes: u64, ends: Ends) -> TransferId {
         let store = &self.scenario.store;
         let mut begins = at;
         if let Some(rate) = store.operations_per_s {
@@ -395,6 +396,18 @@ impl World<'_> {
                     continue;
                 }
                 Ends::Flushed => continue,
+                Ends::Put { key } => {
+                    self.has_put(node, key)?;
+                    continue;
+                }
+                Ends::Collected { write } => {
+                    self.has_collected(node, write)?;
+                    continue;
+                }
+                Ends::Handed { offer } => {
+                    self.has_come(node, offer)?;
+                    continue;
+                }
                 Ends::Message { dispatcher, connection, way, .. } => {
                     self.message_has_left(dispatcher, connection, way);
                     continue;
@@ -414,7 +427,12 @@ impl World<'_> {
                 Ends::Fetch { fetch, partial, .. } => {
                     self.fetched(node, (partial, fetch), bytes)?;
                 }
-                Ends::Own { .. } | Ends::Flushed | Ends::Message { .. } => {}
+                Ends::Own { .. }
+                | Ends::Flushed
+                | Ends::Message { .. }
+                | Ends::Put { .. }
+                | Ends::Collected { .. }
+                | Ends::Handed { .. } => {}
             }
         }
         Ok(())

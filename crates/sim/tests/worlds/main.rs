@@ -9,6 +9,7 @@ mod demand;
 mod disks;
 mod faults;
 mod messages;
+mod outputs;
 mod provision;
 mod remembered;
 mod runs;
@@ -68,6 +69,7 @@ fn machine() -> Scenario {
             from: Nanos(0),
             arrivals: Arrivals::AtOnce,
             inputs: None,
+            outputs: None,
             policy: PolicyOptions::default(),
             retries: 0,
             estimates: false,
