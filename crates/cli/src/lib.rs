@@ -81,6 +81,8 @@ enum Command {
     Status(query::StatusArgs),
     /// Show the tasks of an instance
     Tasks(query::TasksArgs),
+    /// Say why tasks wait, or how a task ended
+    Explain(query::ExplainArgs),
     /// Print an instance's results as they arrive
     Results(query::ResultsArgs),
     /// Cancel an instance's tasks
@@ -136,6 +138,7 @@ pub fn main() -> ExitCode {
         Command::Wait(args) => query::wait(args),
         Command::Status(args) => query::status(args),
         Command::Tasks(args) => query::tasks(args),
+        Command::Explain(args) => query::explain(args),
         Command::Results(args) => query::results(args),
         Command::Cancel(args) => query::cancel(args),
         Command::Destroy(args) => query::destroy(args),

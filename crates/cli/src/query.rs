@@ -1,8 +1,10 @@
 //! Looking after instances: wait, results, status, tasks, cancel, destroy,
 //! stop.
 
+mod explain;
 mod show;
 
+pub(crate) use explain::{ExplainArgs, explain};
 pub(crate) use show::counted;
 pub use show::print;
 
@@ -315,6 +317,33 @@ where
         match connect(&access, instance.map(InstanceId)).await {
             Ok((client, _deliveries)) => ask(client).await.unwrap_or_else(Exit::client),
             Err(error) => Exit::client(error),
+        }
+    })
+}
+
+/// The instance that a number or a name means.
+async fn named_instance(
+    client: &Client,
+    text: &str,
+) -> Result<Result<InstanceId, Exit>, ClientError> {
+    if let Ok(number) = text.parse() {
+        let found = client.status(Some(InstanceId(number))).await?.instances;
+        let is_there = found.iter().any(|found| found.id == number);
+        let none = || Exit::usage(format!("there is no instance {number}"));
+        return Ok(is_there.then_some(InstanceId(number)).ok_or_else(none));
+    }
+    let instances = client.status(None).await?.instances;
+    let found = instances.iter().filter(|instance| instance.name == text);
+    let found: Vec<u64> = found.map(|instance| instance.id).collect();
+    Ok(match found.as_slice() {
+        [one] => Ok(InstanceId(*one)),
+        [] => Err(Exit::usage(format!("there is no instance named {text:?}"))),
+        many => {
+            let numbers: Vec<String> = many.iter().map(u64::to_string).collect();
+            let numbers = numbers.join(", ");
+            Err(Exit::usage(format!(
+                "several instances are named {text:?}: give the number of one ({numbers})"
+            )))
         }
     })
 }

@@ -25,6 +25,7 @@ mod end;
 mod event;
 mod everywhere;
 mod expire;
+mod explain;
 mod fleet;
 mod foresight;
 mod inspect;
@@ -92,6 +93,7 @@ pub use event::{
     Action, Assigned, BatchId, ConnectionId, Delivery, Event, Held, InstanceOptions, Join, Keep,
     Lease, Order, Prepare, Reply, RequestError, Update,
 };
+pub use explain::{Explained, Obstacle, Offering};
 pub use inspect::{
     Access, AccessError, Earlier, FoundObject, HolderStatus, ObjectStatus, Purpose, Scope,
 };

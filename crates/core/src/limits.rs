@@ -108,8 +108,11 @@ pub const AHEAD_NEEDS_MAX: usize = 16_384;
 /// their tasks fits its free room: whether to send tasks ahead, or to have the
 /// executor emptied.
 pub const LOOK_NEEDS_MAX: usize = 8;
-/// Needs of an instance that no executor offers, as many as status shows.
+/// Needs of an instance that no executor offers, as many as status shows; and those of
+/// which it is explained why tasks wait.
 pub const OBSTACLE_NEEDS_MAX: usize = 64;
+/// Tasks, executors or instances that an explanation names.
+pub const EXPLAINED_NAMES_MAX: usize = 8;
 /// Instances looked at for one that has less than its share and waits.
 pub const DUE_INSTANCES_MAX: usize = 8;
 /// How long an instance with less than its share waits before tasks of others

@@ -24,6 +24,7 @@ pub(super) fn is_question(message: &FromClient) -> bool {
         message,
         FromClient::Status { .. }
             | FromClient::Tasks { .. }
+            | FromClient::Explain { .. }
             | FromClient::Objects { .. }
             | FromClient::Find { .. }
             | FromClient::Reach { .. }

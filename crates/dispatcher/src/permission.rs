@@ -17,6 +17,7 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         | FromClient::Destroy { instance, .. }
         | FromClient::Withdraw { instance, .. }
         | FromClient::ReachOutput { instance, .. }
+        | FromClient::Explain { instance, .. }
         | FromClient::Tasks { instance, .. } => Some(*instance),
         FromClient::Status { instance, .. }
         | FromClient::Objects { instance, .. }
@@ -41,6 +42,7 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Destroy { request, .. }
         | FromClient::Status { request, .. }
         | FromClient::Tasks { request, .. }
+        | FromClient::Explain { request, .. }
         | FromClient::Objects { request, .. }
         | FromClient::Find { request, .. }
         | FromClient::Reach { request, .. }

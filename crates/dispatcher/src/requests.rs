@@ -99,6 +99,15 @@ impl Driver {
                 self.answer_question(connection, request, ToClient::Tasks { request, tasks });
                 return;
             }
+            FromClient::Explain { request, instance, task } => {
+                if self.refuses_expired(now, connection, request, Some(instance)) {
+                    return;
+                }
+                let explained = self.core.explain(instance, task);
+                let answer = ToClient::Explained { request, explained };
+                self.answer_question(connection, request, answer);
+                return;
+            }
             FromClient::Objects { request, instance, executor, prefix, after } => {
                 let scope = permission::scope(peer.role, instance);
                 let (objects, next) = self.core.objects(scope, executor, &prefix, after);

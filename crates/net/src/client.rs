@@ -11,8 +11,8 @@ use crate::secure::{
 };
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::dispatch::{
-    Access, Delivery, Earlier, FoundObject, InstanceOptions, ObjectStatus, Purpose, RequestError,
-    Selection, Subtree,
+    Access, Delivery, Earlier, Explained, FoundObject, InstanceOptions, ObjectStatus, Purpose,
+    RequestError, Selection, Subtree,
 };
 use falkon_core::provision;
 use falkon_core::result::Stream;
@@ -319,6 +319,21 @@ impl Client {
         }
     }
 
+    /// Why a task waits, or all that wait of an instance.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn explain(
+        &self,
+        instance: InstanceId,
+        task: Option<TaskId>,
+    ) -> Result<Vec<Explained>, ClientError> {
+        match self.ask(|request| FromClient::Explain { request, instance, task }).await? {
+            ToClient::Explained { explained, .. } => Ok(explained),
+            other => Err(unexpected(other)),
+        }
+    }
+
     /// Asks how the provisioner is: all its queues or one, with at most `log`
     /// lines of its log.
     ///
@@ -503,7 +518,8 @@ async fn read(
                 | ToClient::Reached { request, .. }
                 | ToClient::Provision { request, .. }
                 | ToClient::Subtree { request, .. }
-                | ToClient::Withdrawn { request, .. } => *request,
+                | ToClient::Withdrawn { request, .. }
+                | ToClient::Explained { request, .. } => *request,
                 ToClient::Results(_) => {
                     if let ToClient::Results(delivery) = message {
                         deliveries.push(Ok(delivery));

@@ -13,10 +13,10 @@ use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOption, PolicyOptions};
 use falkon_core::dispatch::{
-    Access, AccessError, Assigned, Attempts, BatchId, Delivery, Earlier, FoundObject, Held,
-    HolderStatus, InstanceOptions, Join, Keep, Lease, Lender, NodeClass, ObjectStatus, Order, Page,
-    PagePlace, PagedOutput, Prepare, Purpose, Record, Remembered, RequestError, Selection,
-    StoredPage, Subtree, Update,
+    Access, AccessError, Assigned, Attempts, BatchId, Delivery, Earlier, Explained, FoundObject,
+    Held, HolderStatus, InstanceOptions, Join, Keep, Lease, Lender, NodeClass, ObjectStatus,
+    Obstacle, Offering, Order, Page, PagePlace, PagedOutput, Prepare, Purpose, Record, Remembered,
+    RequestError, Selection, StoredPage, Subtree, Update,
 };
 use falkon_core::provision::Waiting;
 use falkon_core::relay::Note;
@@ -141,6 +141,22 @@ wire_enum!(AccessError {
     5 => ExecutorGone,
     6 => NotPlaceable,
 });
+wire_struct!(Explained { task, count, obstacles });
+wire_enum!(Obstacle {
+    0 => Tasks { some, count },
+    1 => Restart { micros, executors },
+    2 => Storage,
+    3 => Results { bytes },
+    4 => NoExecutor { away },
+    5 => Unoffered { need, cache, executors },
+    6 => Taken(offering),
+    7 => Own { executor, connected },
+    8 => Emptied { executor },
+    9 => Data { holders, some },
+    10 => Behind { higher, earlier },
+    11 => Turn { some, count },
+});
+wire_struct!(Offering { executors, away, leaving, suspended, short, emptied, full });
 wire_struct!(Count { objects, bytes });
 wire_struct!(Usage { local, peer, store });
 wire_struct!(Detail { stdout, stderr, error, value, usage, staging_micros, cause, outputs });
@@ -268,6 +284,9 @@ wire_enum!(RequestError {
 });
 wire_list!(
     TaskId,
+    InstanceId,
+    Explained,
+    Obstacle,
     BatchId,
     Range,
     After,

@@ -10,7 +10,7 @@ use falkon_core::collect::Unwritten;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::CacheState;
 use falkon_core::dispatch::{
-    Access, AccessError, Delivery, Earlier, FoundObject, InstanceOptions, Join, Lender,
+    Access, AccessError, Delivery, Earlier, Explained, FoundObject, InstanceOptions, Join, Lender,
     ObjectStatus, Order, Purpose, RequestError, Selection, Subtree, Update,
 };
 use falkon_core::provision::Waiting;
@@ -107,6 +107,15 @@ pub enum FromClient {
         first: TaskId,
         /// How many, at most [`TASKS_ASKED_MAX`].
         count: u64,
+    },
+    /// Ask why tasks wait. Answer: [`ToClient::Explained`].
+    Explain {
+        /// Comes back in the answer.
+        request: u64,
+        /// The instance.
+        instance: InstanceId,
+        /// The task; all that wait, if `None`.
+        task: Option<TaskId>,
     },
     /// End the dispatcher. Answer: [`ToClient::Done`], then the connection
     /// closes.
@@ -210,6 +219,7 @@ wire_enum!(FromClient {
     15 => Subtree { request, relay },
     16 => Withdraw { request, instance, count },
     17 => Unmet { waiting },
+    18 => Explain { request, instance, task },
 });
 
 /// The number of a request, from the beginning of a message that need not be
@@ -331,6 +341,13 @@ pub enum ToClient {
         /// Runs of them, as (first, count).
         runs: Vec<(u64, u64)>,
     },
+    /// Why tasks wait.
+    Explained {
+        /// Of the question.
+        request: u64,
+        /// One entry for tasks that wait for the same.
+        explained: Vec<Explained>,
+    },
 }
 
 /// The proof, to an executor, of the right to do something with one data object.
@@ -359,6 +376,7 @@ wire_enum!(ToClient {
     11 => Provision { request, status },
     12 => Subtree { request, subtree },
     13 => Withdrawn { request, runs },
+    14 => Explained { request, explained },
 });
 
 impl ToClient {
@@ -379,7 +397,8 @@ impl ToClient {
             | ToClient::Found { .. }
             | ToClient::Provision { .. }
             | ToClient::Subtree { .. }
-            | ToClient::Withdrawn { .. } => false,
+            | ToClient::Withdrawn { .. }
+            | ToClient::Explained { .. } => false,
         }
     }
 }

@@ -217,11 +217,11 @@ fn width<'a>(names: impl Iterator<Item = &'a str>, chars_min: usize) -> usize {
 }
 
 /// A name that others chose, without what a terminal would act upon.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-fn resources_json(resources: &Resources) -> Value {
+pub(super) fn resources_json(resources: &Resources) -> Value {
     let custom: serde_json::Map<String, Value> =
         resources.custom.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
     json!({
@@ -321,7 +321,7 @@ fn task_line(task: &TaskInfo, wide: usize) -> String {
     )
 }
 
-fn task_json(task: &TaskInfo) -> Value {
+pub(super) fn task_json(task: &TaskInfo) -> Value {
     let seconds = |time: Time| time.0 as f64 / 1e6;
     let mut line = json!({
         "index": task.task.0,

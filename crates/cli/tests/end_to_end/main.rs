@@ -17,6 +17,7 @@ mod concentrators;
 mod data;
 mod everywhere;
 mod examples;
+mod explain;
 mod fixture;
 mod folders;
 mod functions;

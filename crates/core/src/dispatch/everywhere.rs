@@ -66,6 +66,11 @@ pub(super) enum OwnTask {
 }
 
 impl Everywhere {
+    /// The executor that a ready task is for; `None` if it is not one executor's alone.
+    pub(super) fn owner(&self, id: InstanceId, task: u64) -> Option<u64> {
+        self.ready.get(&(id, task)).map(|(owner, _)| *owner)
+    }
+
     /// Whether any tasks wait.
     pub(super) fn is_empty(&self) -> bool {
         self.ready.is_empty()

@@ -373,7 +373,10 @@ impl Placement {
     }
 
     /// The holders of an object.
-    fn holders_of(&self, object: ObjectId) -> impl Iterator<Item = ExecutorId> + '_ {
+    pub(in crate::dispatch) fn holders_of(
+        &self,
+        object: ObjectId,
+    ) -> impl Iterator<Item = ExecutorId> + '_ {
         let holders = self.index.number(object).map(|number| self.index.holders(number));
         let holders = holders.unwrap_or_default().iter();
         holders.filter_map(|place| self.index.executor(*place))

@@ -9,6 +9,7 @@ mod bounds;
 mod clock;
 mod comeback;
 mod everywhere;
+mod explain;
 mod fixture;
 mod gone;
 mod inspect;

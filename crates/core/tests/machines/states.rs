@@ -43,6 +43,9 @@ fn may_follow(before: Seen, after: Seen, restarts: bool) -> bool {
     }
 }
 
+/// One of so many tasks is explained in each step: each explanation looks at all executors.
+const EXPLAINED_STEP: usize = 41;
+
 /// The states of all tasks, as last seen.
 type States = BTreeMap<InstanceId, Vec<Seen>>;
 
@@ -60,9 +63,25 @@ fn look(world: &mut World) -> States {
         let ended = count(|task| matches!(task, Seen::Ended(_)));
         assert_eq!(ended, counts.ended(), "{id}: ended");
         assert_eq!(tasks.len() as u64, counts.total, "{id}: all");
+        explain(world, id, &tasks);
         states.insert(id, tasks);
     }
     states
+}
+
+/// Those of an instance that are explained are as many as wait, and what has begun or ended
+/// waits for nothing. A ready task may be about to be sent, for which it needs no reason.
+fn explain(world: &mut World, id: InstanceId, tasks: &[Seen]) {
+    let waits = |seen: &Seen| matches!(seen, Seen::Waiting | Seen::Ready);
+    let waiting = tasks.iter().filter(|seen| waits(seen)).count() as u64;
+    let explained = world.dispatcher.explain(id, None);
+    assert_eq!(explained.iter().map(|one| one.count).sum::<u64>(), waiting, "{id}: {explained:?}");
+    let some = (0..).map(TaskId).zip(tasks).step_by(EXPLAINED_STEP);
+    for (task, seen) in some.filter(|(_, seen)| **seen != Seen::Ready) {
+        let explained = world.dispatcher.explain(id, Some(task));
+        let obstacles = &explained.first().expect("the task is there").obstacles;
+        assert_eq!(!obstacles.is_empty(), waits(seen), "{id}/{task}, {seen:?}: {obstacles:?}");
+    }
 }
 
 /// Plays a world, and looks at all tasks after each step.

@@ -2,6 +2,7 @@
 //! fuzz corpus. This file is long because it has them all.
 
 mod data;
+mod explain;
 mod pages;
 mod provision;
 mod reaches;
@@ -403,6 +404,7 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
         ("stop", Stop { request }),
         ("subtree", Subtree { request, relay: 0x0123_4567_89ab_cdef }),
         ("unmet", Unmet { waiting: waiting() }),
+        ("explain", Explain { request, instance: INSTANCE, task: Some(TaskId(10)) }),
         ("withdraw", Withdraw { request, instance: INSTANCE, count: 100 }),
         (
             "objects",
@@ -521,6 +523,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ),
         ("provision", ToClient::Provision { request, status: provision::status() }),
         ("subtree", ToClient::Subtree { request, subtree: subtree() }),
+        ("explained", ToClient::Explained { request, explained: explain::all() }),
         ("withdrawn", ToClient::Withdrawn { request, runs: vec![(10, 90), (300, 1)] }),
     ];
     let refused = |(name, reason)| (name, ToClient::Refused { request, reason });

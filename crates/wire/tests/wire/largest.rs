@@ -208,6 +208,7 @@ fn the_largest_message_of_every_kind_from_a_client_fits_a_frame() {
         FromClient::Tasks { request, instance, first: TASK, count: NUMBER },
         FromClient::Stop { request },
         FromClient::Subtree { request, relay: NUMBER },
+        FromClient::Explain { request, instance, task: Some(TASK) },
         FromClient::Withdraw { request, instance: INSTANCE, count: NUMBER },
         FromClient::Unmet { waiting: waiting() },
         FromClient::Objects {
@@ -275,7 +276,8 @@ fn the_largest_message_of_every_kind_to_a_client_fits_a_frame() {
         ToClient::Done { request },
         ToClient::Refused { request, reason: wrong },
         ToClient::Results(delivery),
-        // The node measures these three when they are encoded, and refuses what is longer.
+        // The node measures these four when they are encoded, and refuses what is longer.
+        ToClient::Explained { request, explained: Vec::new() },
         ToClient::Status { request, status: Status::default() },
         ToClient::Tasks { request, tasks: Vec::new() },
         ToClient::Provision { request, status: Default::default() },

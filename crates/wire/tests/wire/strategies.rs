@@ -469,6 +469,7 @@ pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
         (number(), instance(), task(), number()).prop_map(|(request, instance, first, count)| {
             FromClient::Tasks { request, instance, first, count }
         }),
+        status::explain(),
         number().prop_map(|request| FromClient::Stop { request }),
         (number(), number()).prop_map(|(request, relay)| FromClient::Subtree { request, relay }),
         vec(waiting(), 0..4).prop_map(|waiting| FromClient::Unmet { waiting }),
@@ -522,6 +523,7 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
         (number(), status()).prop_map(|(request, status)| ToClient::Status { request, status }),
         (number(), vec(task_info(), 0..5))
             .prop_map(|(request, tasks)| ToClient::Tasks { request, tasks }),
+        status::explained(),
         instance().prop_map(|instance| ToClient::Gone { instance }),
         (number(), vec(object_status(), 0..5), option::of(object_id()))
             .prop_map(|(request, objects, next)| ToClient::Objects { request, objects, next }),

@@ -2,8 +2,13 @@
 
 use super::data::{cache_status, unwritten};
 use super::relays::lenders;
-use super::{bytes, counts, executor, finished, number, provision, resources, task, text, time};
-use falkon_wire::message::{ExecutorStatus, InstanceStatus, Status, TaskInfo};
+use super::{
+    bytes, counts, executor, finished, instance, number, provision, resources, task, text, time,
+};
+use falkon_core::dispatch::{Explained, Obstacle, Offering};
+use falkon_wire::message::{
+    ExecutorStatus, FromClient, InstanceStatus, Status, TaskInfo, ToClient,
+};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -101,4 +106,44 @@ pub(super) fn task_info() -> impl Strategy<Value = TaskInfo> {
             end,
         },
     )
+}
+
+pub(super) fn explain() -> impl Strategy<Value = FromClient> {
+    (number(), instance(), option::of(task()))
+        .prop_map(|(request, instance, task)| FromClient::Explain { request, instance, task })
+}
+
+fn offering() -> impl Strategy<Value = Offering> {
+    let taken = (number(), number(), number(), number(), number(), number());
+    (number(), taken).prop_map(|(executors, (away, leaving, suspended, short, emptied, full))| {
+        Offering { executors, away, leaving, suspended, short, emptied, full }
+    })
+}
+
+fn obstacle() -> impl Strategy<Value = Obstacle> {
+    prop_oneof![
+        (vec(task(), 0..5), number()).prop_map(|(some, count)| Obstacle::Tasks { some, count }),
+        (number(), number())
+            .prop_map(|(micros, executors)| Obstacle::Restart { micros, executors }),
+        Just(Obstacle::Storage),
+        number().prop_map(|bytes| Obstacle::Results { bytes }),
+        number().prop_map(|away| Obstacle::NoExecutor { away }),
+        (resources(), any::<bool>(), number()).prop_map(|(need, cache, executors)| {
+            Obstacle::Unoffered { need, cache, executors }
+        }),
+        offering().prop_map(Obstacle::Taken),
+        (text(), any::<bool>())
+            .prop_map(|(executor, connected)| Obstacle::Own { executor, connected }),
+        text().prop_map(|executor| Obstacle::Emptied { executor }),
+        (number(), vec(text(), 0..5)).prop_map(|(holders, some)| Obstacle::Data { holders, some }),
+        (number(), number()).prop_map(|(higher, earlier)| Obstacle::Behind { higher, earlier }),
+        (vec(instance(), 0..5), number()).prop_map(|(some, count)| Obstacle::Turn { some, count }),
+    ]
+}
+
+pub(super) fn explained() -> impl Strategy<Value = ToClient> {
+    let one = (task(), number(), vec(obstacle(), 0..5))
+        .prop_map(|(task, count, obstacles)| Explained { task, count, obstacles });
+    (number(), vec(one, 0..5))
+        .prop_map(|(request, explained)| ToClient::Explained { request, explained })
 }

@@ -1,0 +1,36 @@
+//! Why tasks wait, for all reasons that there are.
+
+use super::{INSTANCE, resources};
+use falkon_core::dispatch::{Explained, Obstacle, Offering};
+use falkon_core::task::TaskId;
+
+pub(super) fn all() -> Vec<Explained> {
+    let name = || "node7:4711".to_owned();
+    let taken = Offering {
+        executors: 21,
+        away: 1,
+        leaving: 2,
+        suspended: 3,
+        short: 4,
+        emptied: 5,
+        full: 6,
+    };
+    let ready = vec![
+        Obstacle::Restart { micros: 3_000_000, executors: 2 },
+        Obstacle::Storage,
+        Obstacle::Results { bytes: 1 << 30 },
+        Obstacle::NoExecutor { away: 1 },
+        Obstacle::Unoffered { need: resources(), cache: true, executors: 21 },
+        Obstacle::Taken(taken),
+        Obstacle::Own { executor: name(), connected: true },
+        Obstacle::Emptied { executor: name() },
+        Obstacle::Data { holders: 9, some: vec![name()] },
+        Obstacle::Behind { higher: 7, earlier: 90 },
+        Obstacle::Turn { some: vec![INSTANCE], count: 3 },
+    ];
+    let upstream = vec![Obstacle::Tasks { some: vec![TaskId(3), TaskId(4)], count: 20 }];
+    vec![
+        Explained { task: TaskId(10), count: 80, obstacles: ready },
+        Explained { task: TaskId(90), count: 1, obstacles: upstream },
+    ]
+}
