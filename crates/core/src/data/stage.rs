@@ -81,6 +81,8 @@ struct Wanted {
     object: Arc<Object>,
     /// It gets it unpacked.
     is_unpacked: bool,
+    /// It may find it in a file system instead of in the cache.
+    may_mount: bool,
     pinned: bool,
     /// It was fetched for this task.
     charged: bool,

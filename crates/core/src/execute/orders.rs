@@ -72,8 +72,8 @@ impl Executor {
             return;
         }
         let template = self.templates.find(assigned.batch, assigned.class);
-        let unpacks = template.as_ref().map_or(0, |(_, class)| class.unpacks);
-        let data = self.data_of_tasks(assigned.data, assigned.count, unpacks);
+        let class = template.as_ref().map(|(_, class)| &***class);
+        let data = self.data_of_tasks(assigned.data, assigned.count, class);
         let can_run = |need: &Resources| need.is_sound() && self.room.capacity().fits(need);
         let error = match template {
             None => "the executor was never sent this task's template",

@@ -22,7 +22,7 @@ use crate::data::stage::{
 use crate::dispatch::Held;
 use crate::limits::{DATA_TASKS_MAX, INPUT_LOSSES_MAX, UNOBTAINABLE_OBJECTS_MAX};
 use crate::result::{Detail, Outcome, Report};
-use crate::task::{TaskKey, Time};
+use crate::task::{Kind, TaskClass, TaskKey, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use visit::Visits;
@@ -290,19 +290,22 @@ impl Executor {
             let requester = Requester::Prefetch(data.next_prefetch);
             data.prefetches.insert(data.next_prefetch, object.id);
             data.next_prefetch += 1;
-            let inputs = vec![Input { object: Arc::new(object), sources, is_unpacked: false }];
+            let (object, is_unpacked) = (Arc::new(object), false);
+            // It is to be here for those that come later.
+            let inputs = vec![Input { object, sources, is_unpacked, may_mount: false }];
             data.stage.handle(now, stage::Event::Want { requester, inputs });
         }
     }
 
     /// The data of the tasks of an assignment, one by one; `None` if they
-    /// have none. As many of the inputs of each as it `unpacks`, from the first on,
-    /// are archives that it finds unpacked. An error is what the tasks fail with.
+    /// have none. As many of the inputs of each as its class unpacks, from the first on,
+    /// are archives that it finds unpacked. Builtins open nothing, and have their inputs
+    /// brought into the cache. An error is what the tasks fail with.
     pub(super) fn data_of_tasks(
         &self,
         assigned: Option<Box<AssignedData>>,
         count: u64,
-        unpacks: u32,
+        class: Option<&TaskClass>,
     ) -> Result<Option<Vec<Arc<TaskData>>>, &'static str> {
         let Some(assigned) = assigned else { return Ok(None) };
         if self.data.is_none() {
@@ -322,10 +325,13 @@ impl Executor {
             .into_iter()
             .map(|located| (Arc::new(located.object), located.sources))
             .collect();
+        let unpacks = class.map_or(0, |class| class.unpacks);
+        let may_mount =
+            class.is_some_and(|class| matches!(class.kind, Kind::Process | Kind::Function));
         let input = |(place, item): (u32, &u32)| {
             let (object, sources) = &shared[*item as usize];
             let is_unpacked = place < unpacks;
-            Input { object: object.clone(), sources: sources.clone(), is_unpacked }
+            Input { object: object.clone(), sources: sources.clone(), is_unpacked, may_mount }
         };
         let output = |item: &u32| shared[*item as usize].0.clone();
         let of_task = |at| {

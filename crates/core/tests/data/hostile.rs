@@ -36,7 +36,7 @@ fn input() -> impl Strategy<Value = Input> {
     (any_object(), vec(0..4u64, 0..3), prop::bool::weighted(0.8), coming, is_unpacked).prop_map(
         |(object, peers, store, coming, is_unpacked)| {
             let sources = sources(peers, store, coming);
-            Input { object, sources, is_unpacked }
+            Input { object, sources, is_unpacked, may_mount: true }
         },
     )
 }

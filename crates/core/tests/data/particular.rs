@@ -36,7 +36,7 @@ pub(crate) fn lending_node(capacity: u64, lent: u64) -> Node {
 pub(crate) fn input(object: &Arc<Object>, peers: &[u64], store: bool) -> Input {
     let peers = peers.iter().map(|peer| ExecutorId(*peer)).collect();
     let sources = Sources { peers, store, coming: None };
-    Input { object: Arc::clone(object), sources, is_unpacked: false }
+    Input { object: Arc::clone(object), sources, is_unpacked: false, may_mount: true }
 }
 
 pub(crate) fn file(id: u128, size: u64) -> Arc<Object> {
@@ -475,7 +475,7 @@ fn a_working_set_larger_than_the_cache_is_refused_at_once() {
 
 pub(crate) fn read_by(object: &Arc<Object>, reader: u64) -> Input {
     let sources = Sources { store: true, coming: Some(ExecutorId(reader)), ..Sources::default() };
-    Input { object: Arc::clone(object), sources, is_unpacked: false }
+    Input { object: Arc::clone(object), sources, is_unpacked: false, may_mount: true }
 }
 
 #[test]

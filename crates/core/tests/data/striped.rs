@@ -6,7 +6,9 @@ use crate::world::MIB;
 use falkon_core::data::cache::{CacheOptions, Eviction};
 use falkon_core::data::limits::{ROOM_WAIT_MICROS, STRIPE_BYTES};
 use falkon_core::data::object::{Object, ObjectId, Source, Sources};
-use falkon_core::data::stage::{Action, Event, FetchError, Refusal, ServeId, Stage, StageOptions};
+use falkon_core::data::stage::{
+    Action, Event, FetchError, Input, Refusal, Requester, ServeId, Stage, StageOptions,
+};
 use falkon_core::data::stripes::share_id;
 use falkon_core::task::ExecutorId;
 use std::collections::BTreeSet;
@@ -199,6 +201,11 @@ fn what_fits_nowhere_is_read_in_a_file_system() {
     // It goes with its last reader; of a version that nobody can name, none is shown.
     let actions = node.send(Event::Ended(crate::world::key(1)));
     assert!(actions.contains(&Action::Hide(big.id)), "{actions:?}");
+    // What nobody opens is to be in the cache.
+    let requester = Requester::Prefetch(1);
+    let unopened = Input { may_mount: false, ..input(&big, &[], true) };
+    let ahead = node.send(Event::Want { requester, inputs: vec![unopened] });
+    assert!(matches!(ahead[..], [Action::Failed { .. }]), "{ahead:?}");
     let unversioned = crate::world::object(3, "", Some(32 * MIB));
     assert!(shown(&node.want(3, &[input(&unversioned, &[], false)])).is_empty());
 }

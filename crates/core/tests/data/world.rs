@@ -209,7 +209,8 @@ impl World {
                     let coming = rng.percent(20).then(|| ExecutorId(rng.below(6)));
                     let sources = Sources { peers, store: real.store, coming };
                     let is_unpacked = rng.percent(faults.unpacks);
-                    Input { object: Arc::clone(&real.object), sources, is_unpacked }
+                    let object = Arc::clone(&real.object);
+                    Input { object, sources, is_unpacked, may_mount: true }
                 })
                 .collect();
             world.submit(Time(at), key(task), inputs);

@@ -22,7 +22,7 @@ impl Stage {
         self.next_ticket += 1;
         let mut wanted = Vec::with_capacity(inputs.len());
         let mut unresolved = BTreeMap::new();
-        for Input { object, sources, is_unpacked } in inputs {
+        for Input { object, sources, is_unpacked, may_mount } in inputs {
             if object.is_unversioned() && sources.store {
                 unresolved.insert(object.id, Arc::clone(&object));
             }
@@ -32,6 +32,7 @@ impl Stage {
                 wanted: wanted_id,
                 object,
                 is_unpacked,
+                may_mount: may_mount && !is_unpacked,
                 pinned: false,
                 charged: false,
             });

@@ -73,6 +73,8 @@ pub struct Input {
     pub sources: Sources,
     /// It is an archive, and the task finds it unpacked.
     pub is_unpacked: bool,
+    /// The task may find it in a file system instead of in the cache: it opens it.
+    pub may_mount: bool,
 }
 
 /// Who has a stage fetch or keep objects.

@@ -50,7 +50,7 @@ impl Stage {
 
     /// Whether a task finds an input in a file system.
     pub(super) fn is_mounted(&self, input: &Wanted) -> bool {
-        self.mounts.is_possible() && !input.is_unpacked && self.is_too_large(&input.object)
+        self.mounts.is_possible() && input.may_mount && self.is_too_large(&input.object)
     }
 
     /// Whether no directory here has room for an object of which parts can be read.
