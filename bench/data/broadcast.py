@@ -7,7 +7,7 @@
 Each node, and the store that has the object, is in a network namespace of its own whose
 link carries so many MB per second in each direction (machine.py). A row has the time until
 the last node has all of the object, in relation to size/link + log2(nodes) x chunk/link,
-which is what chunks of 1 MiB take that pass through one node after another; how often the
+which is what Falkon's chunks take that pass through one node after another; how often the
 object left the store; and how much of this machine's processors was used meanwhile, by
 whatever ran: a row that used nearly all of it measures the processors.
 
@@ -42,7 +42,6 @@ import broadcasts
 import machine
 import packages
 
-CHUNK_BYTES = 1 << 20
 # At which part of the bound something happens to a node.
 FAULT_AT = 0.5
 # The variable with the peers that were prepared before the namespaces were made.
@@ -145,7 +144,13 @@ class Copies:
 
 
 def bound_s(options, nodes):
-    return options.size / options.link + math.log2(nodes) * CHUNK_BYTES / options.link
+    return (options.size + math.log2(nodes) * chunk_bytes(options.size)) / options.link
+
+
+def chunk_bytes(size):
+    """Of an object that Falkon broadcasts (`Chunks` in core/src/data/broadcast.rs)."""
+    part = max(size // 256, 1)
+    return min(max(1 << part.bit_length() - 1, 128 << 10), 1 << 20)
 
 
 def busy():

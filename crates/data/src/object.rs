@@ -1,6 +1,6 @@
 //! The files that data objects arrive in.
 
-use falkon_core::data::limits::{PROGRESS_BYTES, PROGRESS_MICROS};
+use falkon_core::data::limits::PROGRESS_MICROS;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -17,8 +17,8 @@ pub enum Progress {
     /// The file is about to be written up to this offset, and the source has
     /// not said how large the object is.
     Arriving(u64),
-    /// So many bytes were written, from the start and without a gap; told at least
-    /// every [`PROGRESS_BYTES`].
+    /// So many bytes were written, from the start and without a gap; told after as many
+    /// as was asked for, or after [`PROGRESS_MICROS`].
     Written(u64),
 }
 
@@ -36,6 +36,8 @@ pub struct Landing {
     target: Target,
     written: AtomicU64,
     whole: AtomicU64,
+    /// After how many bytes progress is told.
+    every: u64,
     begun: Instant,
     /// When progress was told last, in microseconds after that.
     told: AtomicU64,
@@ -54,7 +56,18 @@ impl Landing {
         at: u64,
         tell: impl Fn(Progress) + Send + Sync + 'static,
     ) -> Arc<Landing> {
-        Landing::of(Target::File { file, at }, Box::new(tell))
+        Landing::telling(file, at, u64::MAX, tell)
+    }
+
+    /// The same, whose progress is told after `every` bytes at the latest.
+    #[must_use]
+    pub fn telling(
+        file: Arc<File>,
+        at: u64,
+        every: u64,
+        tell: impl Fn(Progress) + Send + Sync + 'static,
+    ) -> Arc<Landing> {
+        Landing::of(Target::File { file, at }, every, Box::new(tell))
     }
 
     /// A transfer whose bytes `take` gets, in their order. `tell` is called as for a file.
@@ -63,13 +76,13 @@ impl Landing {
         take: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
         tell: impl Fn(Progress) + Send + Sync + 'static,
     ) -> Arc<Landing> {
-        Landing::of(Target::Taker(Mutex::new(Box::new(take))), Box::new(tell))
+        Landing::of(Target::Taker(Mutex::new(Box::new(take))), u64::MAX, Box::new(tell))
     }
 
-    fn of(target: Target, tell: Box<dyn Fn(Progress) + Send + Sync>) -> Arc<Landing> {
+    fn of(target: Target, every: u64, tell: Box<dyn Fn(Progress) + Send + Sync>) -> Arc<Landing> {
         let (written, whole) = (AtomicU64::new(0), AtomicU64::new(UNKNOWN));
         let (begun, told) = (Instant::now(), AtomicU64::new(0));
-        Arc::new(Landing { target, written, whole, begun, told, tell })
+        Arc::new(Landing { target, written, whole, every, begun, told, tell })
     }
 
     /// How many bytes were written so far, from the start and without a gap.
@@ -130,7 +143,7 @@ impl Landing {
     pub fn advance(&self, bytes: u64) {
         let before = self.written.fetch_add(bytes, Ordering::AcqRel);
         let micros = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let is_much = before / PROGRESS_BYTES < (before + bytes) / PROGRESS_BYTES;
+        let is_much = before / self.every < (before + bytes) / self.every;
         if is_much || micros - self.told.load(Ordering::Relaxed).min(micros) >= PROGRESS_MICROS {
             self.told.store(micros, Ordering::Relaxed);
             (self.tell)(Progress::Written(before + bytes));

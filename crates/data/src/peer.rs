@@ -16,7 +16,8 @@
 //! it is inside TLS; at level `none` bodies go by sendfile(2).
 //!
 //! Many requests may be under way on one connection; they are answered in
-//! order. A peer that cannot go on in the middle of a body closes the
+//! order. The core decides about small objects as they are asked for, and about what is
+//! large when it is its turn. A peer that cannot go on in the middle of a body closes the
 //! connection. Connections are kept for [`IDLE_MS_MAX`] and used again.
 
 mod connection;
@@ -43,7 +44,11 @@ pub use visitor::{VisitError, Visitor};
 /// others; larger ones have a connection to themselves.
 pub const SMALL_BYTES_MAX: u64 = 64 << 10;
 
-/// Requests for small objects that are under way on one connection.
+/// Connections to one peer for chunks of objects that are broadcast. The chunks of an
+/// object take one of them, one after another, and nothing else waits for them.
+pub(crate) const CHUNK_CONNECTIONS_MAX: usize = 4;
+
+/// Requests for small objects or chunks that are under way on one connection.
 pub(crate) const PIPELINE_REQUESTS_MAX: usize = 128;
 
 /// Requests of one connection that wait for decisions at once.

@@ -17,6 +17,7 @@ use super::values;
 use super::visits::Visits;
 use super::watchdog::{Position, WaitPoint};
 use falkon_core::collect::CollectOptions;
+use falkon_core::data::broadcast::Chunks;
 use falkon_core::data::cache::{CacheOptions, Eviction, Recorded, TierId};
 use falkon_core::data::declared;
 use falkon_core::data::limits::BROADCAST_OBJECT_BYTES_MIN;
@@ -477,10 +478,11 @@ impl Objects {
                 }
             };
             let teller = say.clone();
-            let is_large = object.size.is_some_and(|size| size >= BROADCAST_OBJECT_BYTES_MIN);
-            let landing = Landing::new(file, offset, move |progress| {
+            let large = object.size.filter(|size| *size >= BROADCAST_OBJECT_BYTES_MIN);
+            let every = large.map_or(u64::MAX, |size| Chunks::of(size).bytes);
+            let landing = Landing::telling(file, offset, every, move |progress| {
                 let event = match progress {
-                    Progress::Written(bytes) if is_large => Event::Written { fetch, bytes },
+                    Progress::Written(bytes) if large.is_some() => Event::Written { fetch, bytes },
                     Progress::Written(_) => return,
                     Progress::Sized(size) => Event::Sized { fetch, size },
                     Progress::Arriving(until) => Event::Arriving { fetch, until },

@@ -13,6 +13,7 @@ mod dispatcher;
 mod error;
 mod faults;
 mod journal;
+mod lanes;
 mod lrm;
 mod node;
 mod objects;
@@ -279,6 +280,7 @@ impl<'a> World<'a> {
             if let Err(Broken(what)) = self.happen(event) {
                 return Err(SimError::Broken { at: now, seed: self.seed, what });
             }
+            self.ask_next();
             // What happens at one time shares once.
             if self.events.next_at() != Some(now) {
                 self.share_out_transfers();

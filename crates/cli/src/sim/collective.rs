@@ -6,7 +6,7 @@ mod collected;
 use super::{Description, FieldError, Job, Variant, print, run_each};
 use crate::exit::Exit;
 use clap::ValueEnum;
-use falkon_core::data::limits::BROADCAST_CHUNK_BYTES;
+use falkon_core::data::broadcast::Chunks;
 use falkon_sim::{Figures, Nanos, NodeGroup, Scenario};
 
 /// What has figures of its own.
@@ -99,7 +99,7 @@ fn rows() -> Result<Vec<Row>, FieldError> {
 fn bound_s(scenario: &Scenario) -> f64 {
     let Some(inputs) = scenario.workload.inputs else { return 0.0 };
     let levels = (scenario.nodes_count() as f64).log2();
-    let bytes = inputs.object_bytes as f64 + levels * BROADCAST_CHUNK_BYTES as f64;
+    let bytes = inputs.object_bytes as f64 + levels * Chunks::of(inputs.object_bytes).bytes as f64;
     let unpack = inputs.unpack.map_or(0.0, Nanos::seconds);
     BOUND * bytes / scenario.network.node_bytes_per_s + unpack
 }

@@ -7,7 +7,7 @@
 //! directions. With *n* members the last has all of an object after about
 //! size/link + log₂ *n* × chunk/link.
 
-use super::limits::BROADCAST_CHUNK_BYTES;
+use super::limits::{BROADCAST_CHUNK_BYTES_MAX, BROADCAST_CHUNK_BYTES_MIN, BROADCAST_CHUNKS_MIN};
 use std::collections::VecDeque;
 
 /// How many trees the chunks of an object go down in turn.
@@ -17,22 +17,39 @@ pub const TREES: usize = 2;
 /// its place among them, or the source.
 pub type Parents = [Option<usize>; TREES];
 
-/// The tree that the chunk at `offset` goes down.
-#[must_use]
-pub fn tree_of(offset: u64) -> usize {
-    ((offset / BROADCAST_CHUNK_BYTES) % TREES as u64) as usize
+/// The chunks of an object, all of the same size but the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chunks {
+    /// Bytes of each.
+    pub bytes: u64,
 }
 
-/// The first byte of a tree's chunks from `offset` on.
-#[must_use]
-pub fn next_in_tree(offset: u64, tree: usize) -> u64 {
-    if tree_of(offset) == tree { offset } else { offset + within_chunk(offset, u64::MAX) }
-}
+impl Chunks {
+    /// Those of an object of `size` bytes.
+    #[must_use]
+    pub fn of(size: u64) -> Chunks {
+        let most = (size / BROADCAST_CHUNKS_MIN).max(1);
+        let bytes = 1 << most.ilog2();
+        Chunks { bytes: bytes.clamp(BROADCAST_CHUNK_BYTES_MIN, BROADCAST_CHUNK_BYTES_MAX) }
+    }
 
-/// How many of `bytes` from `offset` on belong to the chunk there.
-#[must_use]
-pub fn within_chunk(offset: u64, bytes: u64) -> u64 {
-    bytes.min(BROADCAST_CHUNK_BYTES - offset % BROADCAST_CHUNK_BYTES)
+    /// The tree that the chunk at `offset` goes down.
+    #[must_use]
+    pub fn tree(self, offset: u64) -> usize {
+        ((offset / self.bytes) % TREES as u64) as usize
+    }
+
+    /// The first byte of a tree's chunks from `offset` on.
+    #[must_use]
+    pub fn next_in_tree(self, offset: u64, tree: usize) -> u64 {
+        if self.tree(offset) == tree { offset } else { offset + self.within(offset, u64::MAX) }
+    }
+
+    /// How many of `bytes` from `offset` on belong to the chunk there.
+    #[must_use]
+    pub fn within(self, offset: u64, bytes: u64) -> u64 {
+        bytes.min(self.bytes - offset % self.bytes)
+    }
 }
 
 /// The parents of each of `members`. One member more or less, the last, changes
@@ -164,12 +181,17 @@ mod tests {
 
     #[test]
     fn chunks_go_down_the_trees_in_turn() {
-        assert_eq!(tree_of(0), 0);
-        assert_eq!(tree_of(BROADCAST_CHUNK_BYTES - 1), 0);
-        assert_eq!(tree_of(BROADCAST_CHUNK_BYTES), 1);
-        assert_eq!(tree_of(2 * BROADCAST_CHUNK_BYTES), 0);
-        assert_eq!(within_chunk(5, 3), 3);
-        assert_eq!(within_chunk(BROADCAST_CHUNK_BYTES - 2, 9), 2);
-        assert_eq!(within_chunk(BROADCAST_CHUNK_BYTES, u64::MAX), BROADCAST_CHUNK_BYTES);
+        let chunks = Chunks { bytes: 100 };
+        assert_eq!([0, 99, 100, 200].map(|offset| chunks.tree(offset)), [0, 0, 1, 0]);
+        assert_eq!(chunks.within(5, 3), 3);
+        assert_eq!(chunks.within(98, 9), 2);
+        assert_eq!(chunks.within(100, u64::MAX), 100);
+    }
+
+    #[test]
+    fn small_objects_have_small_chunks() {
+        let kib = |size| Chunks::of(size).bytes >> 10;
+        assert_eq!([0, 16 << 20, 80_000_000].map(kib), [128, 128, 256]);
+        assert_eq!([500_000_000, 1 << 40, u64::MAX].map(kib), [1024, 1024, 1024]);
     }
 }

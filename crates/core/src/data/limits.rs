@@ -23,15 +23,22 @@ pub const RANGE_BYTES: u64 = 8 << 20;
 pub const RANGES_MAX: usize = 4;
 /// Size from which an object that several executors fetch is broadcast.
 pub const BROADCAST_OBJECT_BYTES_MIN: u64 = 16 << 20;
-/// One chunk of such an object. Each level of the trees takes the time of one longer,
-/// and the nodes of a level keep their links busier with small ones.
-pub const BROADCAST_CHUNK_BYTES: u64 = 1 << 20;
-/// Chunks that are asked for at a time in each tree of a broadcast: the next, once
-/// half of one has come.
-pub const BROADCAST_CHUNKS_MAX: usize = 2;
+/// The least number of chunks of such an object, unless they were smaller or larger
+/// than these. Each level of the trees takes the time of a chunk longer.
+pub const BROADCAST_CHUNKS_MIN: u64 = 256;
+/// The smallest chunk.
+pub const BROADCAST_CHUNK_BYTES_MIN: u64 = 128 << 10;
+/// The largest chunk.
+pub const BROADCAST_CHUNK_BYTES_MAX: u64 = 1 << 20;
+/// Chunks that are asked for at a time in each tree of a broadcast. A parent sends
+/// them one after another, so its link has no pauses between them.
+pub const BROADCAST_ASKED_CHUNKS_MAX: usize = 4;
 /// One unit of an object that is striped: the units lie with its lenders in turn. It
 /// is as long as several chunks, because a lender reads each from the store by itself.
 pub const STRIPE_BYTES: u64 = 4 << 20;
+/// Units that are asked for at a time of each lender: the next, once half of one has
+/// come.
+pub const STRIPE_ASKED_UNITS_MAX: usize = 2;
 /// Broadcasts of which an executor remembers who its parents are.
 pub const BROADCASTS_MAX: usize = 1024;
 /// How long a request for a chunk that is on its way waits for it.
@@ -52,10 +59,8 @@ pub const PACE_BYTES: u64 = 1 << 20;
 /// How long a child without a parent waits for the dispatcher to name another
 /// before it goes to other sources.
 pub const PARENT_WAIT_MICROS: u64 = 1_000_000;
-/// Bytes of an object that is broadcast after which its progress is told at the
-/// latest.
-pub const PROGRESS_BYTES: u64 = 256 << 10;
-/// The time after which it is told where fewer bytes have come.
+/// The time after which the progress of an object that is broadcast is told where less
+/// than a chunk has come.
 pub const PROGRESS_MICROS: u64 = 250_000;
 /// Sources of one object that are remembered.
 pub const OBJECT_SOURCES_MAX: usize = 64;
@@ -109,9 +114,12 @@ const _: () = {
     assert!(COMING_PAUSE_MICROS < COMING_PAUSE_MICROS_MAX);
     assert!(COMING_ORDER_MICROS < COMING_WAIT_MICROS);
     assert!(SOURCE_FETCHES_MAX <= FETCHES_MAX);
-    assert!(BROADCAST_CHUNK_BYTES * 2 <= BROADCAST_OBJECT_BYTES_MIN);
+    assert!(BROADCAST_CHUNK_BYTES_MIN <= BROADCAST_CHUNK_BYTES_MAX);
+    assert!(BROADCAST_CHUNK_BYTES_MAX * 2 <= BROADCAST_OBJECT_BYTES_MIN);
     // Other ranges are longer than chunks: those who ask for them do not wait.
-    assert!(BROADCAST_CHUNK_BYTES < RANGE_BYTES);
+    assert!(BROADCAST_CHUNK_BYTES_MAX < RANGE_BYTES);
+    // One parent may send the chunks of all trees.
+    assert!(BROADCAST_ASKED_CHUNKS_MAX * 2 <= SOURCE_FETCHES_MAX);
     assert!(STRIPE_BYTES * 2 <= BROADCAST_OBJECT_BYTES_MIN);
     assert!(CHUNK_WAIT_MICROS * 2 <= PARENT_SILENCE_MICROS);
     assert!(PROGRESS_MICROS * 2 <= PARENT_SILENCE_MICROS);

@@ -3,8 +3,9 @@
 use crate::particular::{Node, asked, file, input, node};
 use crate::world::MIB;
 use falkon_core::data::limits::{
-    CHUNK_WAIT_MICROS, COMING_SECOND_BYTES, COMING_WAIT_MICROS, PARENT_SILENCE_MICROS,
-    PARENT_SILENCE_MICROS_MAX, PARENT_WAIT_MICROS, PROGRESS_BYTES, PROGRESS_MICROS,
+    BROADCAST_ASKED_CHUNKS_MAX, BROADCAST_CHUNK_BYTES_MIN, CHUNK_WAIT_MICROS, COMING_SECOND_BYTES,
+    COMING_WAIT_MICROS, PARENT_SILENCE_MICROS, PARENT_SILENCE_MICROS_MAX, PARENT_WAIT_MICROS,
+    PROGRESS_MICROS,
 };
 use falkon_core::data::object::{ObjectId, Source};
 use falkon_core::data::stage::{Action, Event, FetchError, FetchId};
@@ -18,7 +19,7 @@ fn receiving() -> (Node, Vec<FetchId>) {
     let big = file(1, 32 * MIB);
     node.send(Event::Parents { object: big.id, parents: vec![ExecutorId(1), ExecutorId(2)] });
     let fetches = asked(&node.want(1, &[input(&big, &[3], true)]));
-    assert_eq!(fetches.len(), 2, "each parent is asked for one chunk at first");
+    assert_eq!(fetches.len(), 2 * BROADCAST_ASKED_CHUNKS_MAX, "each parent is asked for several");
     (node, fetches.into_iter().map(|asked| asked.fetch).collect())
 }
 
@@ -38,7 +39,7 @@ fn a_fast_parent_that_says_nothing_is_given_up_at_once() {
     let (mut node, fetches) = receiving();
     for at in 1..8 {
         assert_eq!(given_up(&node.pass(1_000)), 0);
-        bring(&mut node, &fetches, at * PROGRESS_BYTES / 8);
+        bring(&mut node, &fetches, at * BROADCAST_CHUNK_BYTES_MIN / 8);
     }
     assert_eq!(given_up(&node.pass(PARENT_SILENCE_MICROS - 1)), 0);
     assert_eq!(given_up(&node.pass(1)), fetches.len());
@@ -47,8 +48,8 @@ fn a_fast_parent_that_says_nothing_is_given_up_at_once() {
 #[test]
 fn a_slow_parent_has_as_long_as_a_chunk_takes_from_it() {
     let (mut node, fetches) = receiving();
-    // From each parent, as each is asked for half of all, a chunk comes in 16 s.
-    let each = 4 * MIB / 16 / 4;
+    // From each parent 4 MiB come in 16 s.
+    let each = 4 * MIB / 16 / 4 / (fetches.len() as u64 / 2);
     for at in 1..8 {
         assert_eq!(given_up(&node.pass(PROGRESS_MICROS)), 0);
         bring(&mut node, &fetches, at * each);
@@ -58,17 +59,26 @@ fn a_slow_parent_has_as_long_as_a_chunk_takes_from_it() {
 }
 
 #[test]
-fn the_next_chunk_is_asked_for_once_half_of_one_has_come() {
+fn another_chunk_is_asked_for_when_one_has_come() {
     let (mut node, fetches) = receiving();
-    let next = |node: &mut Node, bytes| {
-        let actions = node.send(Event::Written { fetch: fetches[0], bytes });
-        asked(&actions).len()
-    };
-    assert_eq!(next(&mut node, MIB / 2 - 1), 0);
-    assert_eq!(next(&mut node, MIB / 2), 1);
-    assert_eq!(next(&mut node, MIB - 1), 0);
-    let actions = node.send(Event::Fetched { fetch: fetches[0], bytes: MIB });
-    assert_eq!(asked(&actions).len(), 0, "nothing has come of the next yet");
+    let bytes = BROADCAST_CHUNK_BYTES_MIN;
+    let actions = node.send(Event::Written { fetch: fetches[0], bytes: bytes - 1 });
+    assert_eq!(asked(&actions).len(), 0);
+    let actions = node.send(Event::Fetched { fetch: fetches[0], bytes });
+    let next: Vec<u64> = asked(&actions).iter().map(|asked| asked.offset).collect();
+    assert_eq!(next, [2 * BROADCAST_ASKED_CHUNKS_MAX as u64 * bytes], "the next of its tree");
+}
+
+/// It sends one after another.
+#[test]
+fn a_parent_that_sends_a_chunk_is_not_silent_about_the_next() {
+    let (mut node, fetches) = receiving();
+    let others = fetches.len() / 2;
+    for at in 1..8 {
+        let given_up = given_up(&node.pass(PARENT_SILENCE_MICROS / 2));
+        assert_eq!(given_up, if at == 2 { others } else { 0 }, "only of the one that is silent");
+        node.send(Event::Written { fetch: fetches[0], bytes: at * KIB });
+    }
 }
 
 #[test]

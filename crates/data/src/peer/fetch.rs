@@ -5,13 +5,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use falkon_core::data::limits::{BROADCAST_CHUNK_BYTES_MAX, BROADCAST_OBJECT_BYTES_MIN};
 use falkon_core::data::object::ObjectId;
 
 use super::connection::{Connection, Writer};
 use super::pipeline::Pipeline;
 use super::receive::{Reader, is_usable};
 use super::wire::Request;
-use super::{IDLE_CONNECTIONS_MAX, IDLE_MS_MAX, PeerError, SMALL_BYTES_MAX};
+use super::{CHUNK_CONNECTIONS_MAX, IDLE_CONNECTIONS_MAX, IDLE_MS_MAX, PeerError, SMALL_BYTES_MAX};
 use crate::object::Landing;
 use falkon_net::secure::{Claims, Fingerprint, Level, Role, Secret, connect_peer};
 
@@ -54,14 +55,48 @@ struct Inner {
     connections: Mutex<BTreeMap<Peer, PeerConnections>>,
 }
 
+/// A place for a connection that many use at once. Locked while it is being made, so
+/// that many who want it at once make one.
+type Slot = Arc<tokio::sync::Mutex<Option<Arc<Pipeline>>>>;
+
+/// What goes over connections that many use at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pipelined {
+    /// Small objects.
+    Small,
+    /// Chunks of one object, and perhaps of others: over which of the connections.
+    Chunks(usize),
+}
+
+impl Piece {
+    /// What it goes with; nothing, if it has a connection to itself.
+    fn pipelined(&self) -> Option<Pipelined> {
+        let bytes = self.length.or_else(|| self.size?.checked_sub(self.offset))?;
+        if bytes <= SMALL_BYTES_MAX {
+            return Some(Pipelined::Small);
+        }
+        let is_large = self.size.is_some_and(|size| size >= BROADCAST_OBJECT_BYTES_MIN);
+        let is_chunk = is_large && bytes <= BROADCAST_CHUNK_BYTES_MAX;
+        is_chunk.then_some(Pipelined::Chunks((self.object.0 as usize) % CHUNK_CONNECTIONS_MAX))
+    }
+}
+
 /// Connections to one peer.
 #[derive(Default)]
 struct PeerConnections {
-    /// For small objects. Locked while it is being made, so that many who want
-    /// it at once make one.
-    pipeline: Arc<tokio::sync::Mutex<Option<Arc<Pipeline>>>>,
-    /// For large ones; since when they are not used.
+    small: Slot,
+    chunks: [Slot; CHUNK_CONNECTIONS_MAX],
+    /// For what is large; since when they are not used.
     idle: Vec<(Connection, Instant)>,
+}
+
+impl PeerConnections {
+    fn slot(&self, which: Pipelined) -> &Slot {
+        match which {
+            Pipelined::Small => &self.small,
+            Pipelined::Chunks(place) => &self.chunks[place],
+        }
+    }
 }
 
 impl fmt::Debug for Fetcher {
@@ -96,9 +131,8 @@ impl Fetcher {
         landing: &Arc<Landing>,
     ) -> Result<u64, PeerError> {
         let request = Request { object: piece.object, offset: piece.offset, length: piece.length };
-        let bytes = piece.length.or_else(|| piece.size?.checked_sub(piece.offset));
-        if bytes.is_some_and(|bytes| bytes <= SMALL_BYTES_MAX) {
-            return self.fetch_small(peer, request, landing).await;
+        if let Some(which) = piece.pipelined() {
+            return self.fetch_pipelined(peer, which, request, landing).await;
         }
         loop {
             let (mut connection, is_used) = match self.take_idle(peer) {
@@ -117,34 +151,44 @@ impl Fetcher {
         }
     }
 
-    async fn fetch_small(
+    async fn fetch_pipelined(
         &self,
         peer: &Peer,
+        which: Pipelined,
         request: Request,
         landing: &Arc<Landing>,
     ) -> Result<u64, PeerError> {
         loop {
-            let (pipeline, is_used) = self.pipeline(peer).await?;
-            if let Some(result) = pipeline.fetch(request, landing).await {
+            let (pipeline, is_used) = self.pipeline(peer, which).await?;
+            let result = match which {
+                Pipelined::Small => pipeline.fetch(request, landing).await,
+                Pipelined::Chunks(_) => pipeline.fetch_chunk(request, landing).await,
+            };
+            if let Some(result) = result {
                 return result;
             }
-            // The connection ended before the answer began: it is not offered
-            // again. A connection that was kept may have been closed meanwhile.
+            // The connection ended before the answer, or somebody broke it off: it is
+            // not offered again. One that was kept may have been closed meanwhile.
             pipeline.end();
-            if !is_used {
+            let arrived = landing.written();
+            if !is_used || arrived > 0 {
                 return Err(PeerError::Lost {
                     peer: peer.address.clone(),
-                    arrived: 0,
-                    expected: None,
+                    arrived,
+                    expected: request.length.filter(|_| arrived > 0),
                     reason: "the connection ended".to_owned(),
                 });
             }
         }
     }
 
-    /// The connection for small objects, and whether it was there before.
-    async fn pipeline(&self, peer: &Peer) -> Result<(Arc<Pipeline>, bool), PeerError> {
-        let slot = Arc::clone(&self.connections().entry(peer.clone()).or_default().pipeline);
+    /// A connection that many use at once, and whether it was there before.
+    async fn pipeline(
+        &self,
+        peer: &Peer,
+        which: Pipelined,
+    ) -> Result<(Arc<Pipeline>, bool), PeerError> {
+        let slot = Arc::clone(self.connections().entry(peer.clone()).or_default().slot(which));
         let mut slot = slot.lock().await;
         if let Some(pipeline) = slot.as_ref().filter(|pipeline| !pipeline.is_over()) {
             return Ok((Arc::clone(pipeline), true));
@@ -202,11 +246,11 @@ fn sweep(connections: &mut BTreeMap<Peer, PeerConnections>) {
     let limit = Duration::from_millis(IDLE_MS_MAX);
     connections.retain(|_, of| {
         of.idle.retain(|(_, since)| since.elapsed() < limit);
-        // A locked pipeline is being made.
-        let is_over = of
-            .pipeline
-            .try_lock()
-            .is_ok_and(|pipeline| pipeline.as_ref().is_none_or(|pipeline| pipeline.is_over()));
-        !of.idle.is_empty() || !is_over
+        // A locked one is being made.
+        let is_over = |slot: &Slot| {
+            slot.try_lock()
+                .is_ok_and(|pipeline| pipeline.as_ref().is_none_or(|pipeline| pipeline.is_over()))
+        };
+        !of.idle.is_empty() || !is_over(&of.small) || !of.chunks.iter().all(is_over)
     });
 }

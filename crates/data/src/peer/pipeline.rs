@@ -1,11 +1,12 @@
-//! Many small objects over one connection: requests are sent without waiting
-//! for the answers to those before.
+//! Many small objects, or chunks, over one connection: requests are sent without
+//! waiting for the answers to those before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::connection::{Connection, Writer};
@@ -21,10 +22,24 @@ struct Job {
     done: oneshot::Sender<Result<u64, PeerError>>,
 }
 
-/// A connection for small objects. It ends by itself when it is idle or broken.
+/// A connection for small objects or chunks. It ends by itself when it is idle or
+/// broken.
 pub(super) struct Pipeline {
     jobs: mpsc::Sender<Job>,
     ended: AtomicBool,
+    tasks: [AbortHandle; 2],
+}
+
+/// Breaks a connection off, unless what came over it was waited for.
+struct Breaks<'a>(Option<&'a Pipeline>);
+
+impl Drop for Breaks<'_> {
+    fn drop(&mut self) {
+        if let Some(pipeline) = self.0 {
+            pipeline.end();
+            pipeline.tasks.iter().for_each(AbortHandle::abort);
+        }
+    }
 }
 
 impl Pipeline {
@@ -32,9 +47,10 @@ impl Pipeline {
         let (jobs, wanted) = mpsc::channel(PIPELINE_REQUESTS_MAX);
         let (asked, answers) = mpsc::channel(PIPELINE_REQUESTS_MAX);
         let Connection { reader, writer } = connection;
-        tokio::spawn(ask(writer, wanted, asked));
-        tokio::spawn(receive(peer, reader, answers));
-        Pipeline { jobs, ended: AtomicBool::new(false) }
+        let asking = tokio::spawn(ask(writer, wanted, asked));
+        let receiving = tokio::spawn(receive(peer, reader, answers));
+        let tasks = [asking.abort_handle(), receiving.abort_handle()];
+        Pipeline { jobs, ended: AtomicBool::new(false), tasks }
     }
 
     /// Fetches one object. `None` if the connection ended before its answer
@@ -47,6 +63,19 @@ impl Pipeline {
         let (done, result) = oneshot::channel();
         self.jobs.send(Job { request, landing: Arc::clone(landing), done }).await.ok()?;
         result.await.ok()
+    }
+
+    /// Fetches a chunk likewise. To drop the future breaks the connection off: no more
+    /// of the chunk is written, and none of it comes before what is asked for next.
+    pub(super) async fn fetch_chunk(
+        &self,
+        request: Request,
+        landing: &Arc<Landing>,
+    ) -> Option<Result<u64, PeerError>> {
+        let mut breaks = Breaks(Some(self));
+        let result = self.fetch(request, landing).await;
+        breaks.0 = None;
+        result
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -19,7 +19,7 @@ use super::requests::{FromPeers, Shared, Verdict};
 use super::sender::Sender;
 use super::visit::{self, Allowed};
 use super::wire::{Answer, ENTRUSTED, REQUEST_BYTES, Request, Status};
-use super::{ASKED_AHEAD_MAX, CONNECTIONS_MAX, IDLE_MS_MAX, entrust};
+use super::{ASKED_AHEAD_MAX, CONNECTIONS_MAX, IDLE_MS_MAX, SMALL_BYTES_MAX, entrust};
 use crate::cache::{CacheError, DiskCache};
 use crate::overflow::OverflowDirectory;
 use falkon_net::secure::{Bare, PeerAcceptor};
@@ -136,38 +136,78 @@ async fn serve_connection(bare: Bare, visitor: Option<u64>, shared: &Shared) {
             None => return,
         }
     }
-    let idle = Duration::from_millis(IDLE_MS_MAX);
     let mut asked = VecDeque::with_capacity(ASKED_AHEAD_MAX);
+    // A large part of an object, which is decided about when it is its turn.
+    let mut later: Option<Request> = None;
     loop {
         // Requests that have arrived are decided together: the core runs in
         // another thread, which may be slow to have its turn.
         while asked.is_empty() || (reader.has(REQUEST_BYTES) && asked.len() < ASKED_AHEAD_MAX) {
             // Gathered answers are sent before anything is waited for.
-            if !reader.has(REQUEST_BYTES) && writer.flush().await.is_err() {
+            let is_turn = asked.is_empty() && (later.is_some() || !reader.has(REQUEST_BYTES));
+            if is_turn && writer.flush().await.is_err() {
                 return;
             }
-            let Ok(Ok(bytes)) = timeout(idle, reader.take::<REQUEST_BYTES>()).await else { return };
-            // The others' conversations are over with this one.
-            let Ok(Ok(true)) = timeout(idle, reader.is_genuine(&bytes)).await else {
-                return give_up(asked, shared).await;
+            let request = match later.take() {
+                Some(request) => request,
+                None => match next_request(&mut reader, &allowed).await {
+                    Some(request) => request,
+                    // The others' conversations are over with this one.
+                    None => return give_up(asked, shared).await,
+                },
             };
-            let request = Request::decode(&bytes);
             if request.object == ENTRUSTED && allowed == Allowed::Cache && asked.is_empty() {
                 // The maker of the outputs has one connection for each.
                 let _ = entrust::receive(&mut reader, &mut writer, &request, shared).await;
                 return;
             }
-            if !matches!(allowed, Allowed::Cache) && allowed != Allowed::Object(request.object) {
-                return give_up(asked, shared).await;
+            if !asked.is_empty() && is_large(&request) {
+                later = Some(request);
+                break;
             }
             asked.push_back(ask(request, shared).await);
         }
-        if let Some(next) = asked.pop_front()
-            && next.serve(shared, &mut writer).await.is_err()
-        {
+        let Some(next) = asked.pop_front() else { continue };
+        let request = next.request;
+        let Ok(is_coming) = next.serve(shared, &mut writer).await else {
             return give_up(asked, shared).await;
+        };
+        // Those who wait for a chunk are told in time that it is coming, and of the
+        // chunks behind it too: they ask for all of them again, in their order.
+        while is_coming && is_large(&request) && asked.is_empty() {
+            let behind = match later.take() {
+                None if reader.has(REQUEST_BYTES) => next_request(&mut reader, &allowed).await,
+                behind => behind,
+            };
+            let Some(behind) = behind else { break };
+            if behind.object != request.object || !is_large(&behind) {
+                later = Some(behind);
+                break;
+            }
+            if writer.answer(Answer::without_body(Status::Coming, 0)).await.is_err() {
+                return;
+            }
         }
     }
+}
+
+/// Whether a request is for so many bytes that sending them takes a while.
+fn is_large(request: &Request) -> bool {
+    request.length.is_some_and(|length| length > SMALL_BYTES_MAX)
+}
+
+/// The next request on a connection; nothing if there is none for long, or none that is
+/// genuine and allowed.
+async fn next_request(reader: &mut Reader, allowed: &Allowed) -> Option<Request> {
+    let idle = Duration::from_millis(IDLE_MS_MAX);
+    let bytes = timeout(idle, reader.take::<REQUEST_BYTES>()).await.ok()?.ok()?;
+    let is_genuine = timeout(idle, reader.is_genuine(&bytes)).await.ok()?.ok()?;
+    let request = Request::decode(&bytes);
+    let is_allowed = match allowed {
+        Allowed::Cache => true,
+        one => *one == Allowed::Object(request.object),
+    };
+    (is_genuine && is_allowed).then_some(request)
 }
 
 /// Serves one task's output as often as requested. The file is not among the
@@ -229,22 +269,28 @@ async fn give_up(asked: VecDeque<Asked>, shared: &Shared) {
 }
 
 impl Asked {
-    /// Answers the request.
-    async fn serve(self, shared: &Shared, writer: &mut Sender) -> io::Result<()> {
+    /// Answers the request. Returns whether what it asks for is still on its way here.
+    async fn serve(self, shared: &Shared, writer: &mut Sender) -> io::Result<bool> {
         let object = self.request.object;
-        let found = match self.verdict.await.unwrap_or(Verdict::Gone) {
-            Verdict::Busy => return writer.answer(Answer::without_body(Status::Busy, 0)).await,
-            Verdict::Coming => {
-                return writer.answer(Answer::without_body(Status::Coming, 0)).await;
-            }
-            Verdict::Gone => return writer.answer(Answer::without_body(Status::Gone, 0)).await,
-            Verdict::Serve => shared.cache.read(object),
+        let verdict = self.verdict.await.unwrap_or(Verdict::Gone);
+        let refusal = match verdict {
+            Verdict::Busy => Some(Status::Busy),
+            Verdict::Coming => Some(Status::Coming),
+            Verdict::Gone => Some(Status::Gone),
+            Verdict::Serve | Verdict::Part { .. } => None,
+        };
+        if let Some(status) = refusal {
+            writer.answer(Answer::without_body(status, 0)).await?;
+            return Ok(status == Status::Coming);
+        }
+        let found = match verdict {
             Verdict::Part { tier, partial, whole } => {
                 match shared.cache.read_partial(tier, partial) {
                     Some(file) => Ok((file, whole)),
                     None => shared.cache.read(object),
                 }
             }
+            _ => shared.cache.read(object),
         };
         let result = match found {
             Err(error) => {
@@ -263,6 +309,6 @@ impl Asked {
         };
         // Without the core no count is kept either.
         let _ = shared.asks.send(FromPeers::Served(self.serve)).await;
-        result
+        result.map(|()| false)
     }
 }

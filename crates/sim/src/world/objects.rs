@@ -280,7 +280,7 @@ impl World<'_> {
                 let from = Sender { node: peer, incarnation, serves: false };
                 let transfer = self.transfers.add(number, Some(from), bytes, ends);
                 let at = self.heard(number, peer);
-                self.events.plan(at, Event::PeerAsked(transfer));
+                self.ask_in_turn(at, transfer);
                 transfer
             }
         };
@@ -320,8 +320,12 @@ impl World<'_> {
     fn refuse(&mut self, id: TransferId, failure: Failure) {
         let Some(transfer) = self.transfers.find(id) else { return };
         let (node, Some(from)) = (transfer.node, transfer.from) else { return };
+        let lane = transfer.lane.filter(|_| failure == Failure::Coming);
         let at = self.heard(from.node, node);
         self.events.plan(at, Event::TransferFails(id, failure));
+        for behind in lane.map_or_else(Vec::new, |lane| self.transfers.lanes.behind(lane)) {
+            self.events.plan(at, Event::TransferFails(behind, failure));
+        }
     }
 
     /// A node sends an object, unless its file has vanished.
@@ -358,15 +362,16 @@ impl World<'_> {
         if let Some(from) = &mut transfer.from {
             from.serves = true;
         }
-        let to = transfer.node;
+        let (to, follows) = (transfer.node, transfer.follows);
         let (now, silent) = (self.events.now, self.nodes[number as usize].disk_hangs_until);
         let hangs = silent.since(now);
         if hangs > PEER_SILENCE {
             self.events
                 .plan(now.after(PEER_SILENCE), Event::TransferFails(id, Failure::Unreachable));
         }
-        let at = self.heard(number, to).after(hangs);
-        self.events.plan(at, Event::TransferOpens(id));
+        // What follows at once on a connection fills it without a pause.
+        let at = if follows == Some(now) { now } else { self.heard(number, to) };
+        self.events.plan(at.after(hangs), Event::TransferOpens(id));
     }
 
     /// A conversation of a node that serves is over.

@@ -13,14 +13,16 @@ use super::World;
 use super::connections::{Way, Who};
 use super::disk::{Devices, Medium};
 use super::error::Broken;
+use super::lanes::{Lane, Lanes};
 use super::objects::object_number;
 use crate::event_queue::Event;
 use crate::flow::{Crossing, FlowId, Flows, ResourceId};
 use crate::scenario::Scenario;
 use crate::time::Nanos;
 use falkon_core::collect::WriteId;
+use falkon_core::data::broadcast::Chunks;
 use falkon_core::data::limits::{
-    BROADCAST_CHUNK_BYTES, BROADCAST_OBJECT_BYTES_MIN, PROGRESS_MICROS,
+    BROADCAST_CHUNK_BYTES_MAX, BROADCAST_OBJECT_BYTES_MIN, PROGRESS_MICROS,
 };
 use falkon_core::data::object::ObjectId;
 use falkon_core::data::stage::{ByteRange, Event as StageEvent, FetchId, PartialId};
@@ -93,10 +95,15 @@ pub(super) struct Transfer {
     pub(super) writes: Option<Medium>,
     /// Of its bytes, how many are written once all have come.
     pub(super) gathered: u64,
+    /// It is a chunk, on this connection.
+    pub(super) lane: Option<Lane>,
+    /// When the one before it there had been sent, if it waited for that.
+    pub(super) follows: Option<Nanos>,
 }
 
 pub(super) struct Transfers {
     flows: Flows,
+    pub(super) lanes: Lanes,
     store: Option<ResourceId>,
     /// Each node's, if tasks read anything.
     pub(super) devices: Vec<Devices>,
@@ -141,6 +148,7 @@ impl Transfers {
         }
         Transfers {
             flows,
+            lanes: Lanes::default(),
             store,
             devices,
             lone: BTreeMap::new(),
@@ -190,6 +198,8 @@ impl Transfers {
             reads: None,
             writes: None,
             gathered: 0,
+            lane: None,
+            follows: None,
         });
         id
     }
@@ -235,7 +245,11 @@ impl Transfers {
 
     fn remove(&mut self, place: usize) -> Option<Transfer> {
         self.free.push(place as u32);
-        self.open[place].take()
+        let transfer = self.open[place].take();
+        if let Some(Transfer { id, lane: Some(lane), .. }) = transfer {
+            self.lanes.leave(lane, id);
+        }
+        transfer
     }
 
     /// Takes a transfer out, and its flow.
@@ -288,6 +302,35 @@ impl World<'_> {
         id
     }
 
+    /// A chunk is asked for, once those before it on its connection are sent.
+    pub(super) fn ask_in_turn(&mut self, at: Nanos, id: TransferId) {
+        let is_large = self.object_bytes() >= BROADCAST_OBJECT_BYTES_MIN;
+        let Some(transfer) = self.transfers.find(id) else { return };
+        let lane = match (transfer.from, transfer.ends) {
+            (Some(from), Ends::Fetch { object, range: (_, Some(length)), .. })
+                if is_large && length <= BROADCAST_CHUNK_BYTES_MAX =>
+            {
+                Some((transfer.node, from.node, object))
+            }
+            _ => None,
+        };
+        transfer.lane = lane;
+        if lane.is_none_or(|lane| self.transfers.lanes.enter(lane, id)) {
+            self.events.plan(at, Event::PeerAsked(id));
+        }
+    }
+
+    /// Chunks are asked for whose turn it is.
+    pub(super) fn ask_next(&mut self) {
+        let now = self.events.now;
+        for id in self.transfers.lanes.take_turns() {
+            if let Some(transfer) = self.transfers.find(id) {
+                transfer.follows = Some(now);
+                self.events.plan(now, Event::PeerAsked(id));
+            }
+        }
+    }
+
     /// Nobody waits for a transfer any more.
     pub(super) fn abandon(&mut self, id: TransferId) {
         if let Some(transfer) = self.transfers.end(id) {
@@ -332,9 +375,11 @@ impl World<'_> {
         if !is_fetched || self.object_bytes() < BROADCAST_OBJECT_BYTES_MIN {
             return;
         }
-        let chunk = BROADCAST_CHUNK_BYTES as f64 / self.transfers.node_bytes_per_s;
-        let pause =
-            if bytes > BROADCAST_CHUNK_BYTES { chunk } else { PROGRESS_MICROS as f64 * 1e-6 };
+        let chunk = Chunks::of(self.object_bytes()).bytes;
+        let pause = match bytes > chunk {
+            true => chunk as f64 / self.transfers.node_bytes_per_s,
+            false => PROGRESS_MICROS as f64 * 1e-6,
+        };
         let at = self.events.now.after(Nanos::from_seconds(pause));
         self.events.plan(at, Event::TransferGoesOn(id));
     }

@@ -3,7 +3,7 @@
 //! dies or hangs meanwhile.
 
 use crate::{machine, nodes, outcome, over_seeds, seconds};
-use falkon_core::data::limits::BROADCAST_CHUNK_BYTES;
+use falkon_core::data::broadcast::Chunks;
 use falkon_sim::{
     Arrivals, Choice, Durations, Eviction, Faults, Figures, Inputs, NodeCache, NodeGroup,
     PolicyName, PolicyOptions, Scenario, ScenarioError, SimError, TaskKind, run,
@@ -38,7 +38,7 @@ fn bound_s(count: u64, object_bytes: u64) -> f64 {
 /// The same over links of other bandwidths.
 fn bound_over_s(count: u64, object_bytes: u64, link: f64) -> f64 {
     let levels = (count as f64).log2();
-    1.25 * (object_bytes as f64 + levels * BROADCAST_CHUNK_BYTES as f64) / link
+    1.25 * (object_bytes as f64 + levels * Chunks::of(object_bytes).bytes as f64) / link
 }
 
 #[track_caller]

@@ -13,11 +13,11 @@ use super::event::{Action, FetchError, FetchId};
 use super::fetch::Transfer;
 use super::source::SourceKey;
 use super::{Stage, Timer};
-use crate::data::broadcast::{TREES, next_in_tree, within_chunk};
+use crate::data::broadcast::{Chunks, TREES};
 use crate::data::limits::{
-    BROADCAST_CHUNK_BYTES, BROADCAST_CHUNKS_MAX, BROADCAST_OBJECT_BYTES_MIN, BROADCASTS_MAX,
-    CHUNK_PAUSE_MICROS, PACE_BYTES, PARENT_SILENCE_BYTES, PARENT_SILENCE_MICROS,
-    PARENT_SILENCE_MICROS_MAX, PARENT_WAIT_MICROS, STRIPE_BYTES,
+    BROADCAST_ASKED_CHUNKS_MAX, BROADCAST_CHUNK_BYTES_MAX, BROADCAST_OBJECT_BYTES_MIN,
+    BROADCASTS_MAX, CHUNK_PAUSE_MICROS, PACE_BYTES, PARENT_SILENCE_BYTES, PARENT_SILENCE_MICROS,
+    PARENT_SILENCE_MICROS_MAX, PARENT_WAIT_MICROS, STRIPE_ASKED_UNITS_MAX, STRIPE_BYTES,
 };
 use crate::data::object::{ObjectId, Source};
 use crate::data::stripes::{next_in_stripe, within_unit};
@@ -159,8 +159,8 @@ impl Broadcasts {
     fn chunks_max(&self, object: ObjectId, fetches_max: usize) -> usize {
         match self.is_striped(object) {
             // All lenders are asked at once.
-            true => (fetches_max / self.trees(object).max(1)).clamp(1, BROADCAST_CHUNKS_MAX),
-            false => BROADCAST_CHUNKS_MAX,
+            true => (fetches_max / self.trees(object).max(1)).clamp(1, STRIPE_ASKED_UNITS_MAX),
+            false => BROADCAST_ASKED_CHUNKS_MAX,
         }
     }
 
@@ -256,7 +256,7 @@ impl Stage {
         };
         let partial = making.partial;
         let is_striped = self.broadcasts.is_striped(object);
-        let most = if is_striped { STRIPE_BYTES } else { BROADCAST_CHUNK_BYTES };
+        let most = if is_striped { STRIPE_BYTES } else { BROADCAST_CHUNK_BYTES_MAX };
         for fetch in making.active.clone() {
             let Some(transfer) = self.transfers.get_mut(&fetch) else { continue };
             let is_long = transfer.length.is_none_or(|length| length > most);
@@ -315,16 +315,21 @@ impl Stage {
 
     /// The first bytes that nobody is sending of the chunks of a tree.
     fn next_chunk(&self, object: ObjectId, tree: usize) -> Option<(u64, u64)> {
-        let making = self.items.get(&object)?.making.as_ref()?;
+        let item = self.items.get(&object)?;
+        let (making, chunks) = (item.making.as_ref()?, Chunks::of(item.size?));
         let trees = self.broadcasts.trees(object);
         let is_striped = self.broadcasts.is_striped(object);
         making.pending.iter().find_map(|(first, count)| {
             let end = first + count;
-            let (from, within): (u64, fn(u64, u64) -> u64) = match is_striped {
-                true => (next_in_stripe(first, tree, trees), within_unit),
-                false => (next_in_tree(first, tree), within_chunk),
+            let from = match is_striped {
+                true => next_in_stripe(first, tree, trees),
+                false => chunks.next_in_tree(first, tree),
             };
-            (from < end).then(|| (from, within(from, end - from)))
+            let within = |bytes| match is_striped {
+                true => within_unit(from, bytes),
+                false => chunks.within(from, bytes),
+            };
+            (from < end).then(|| (from, within(end - from)))
         })
     }
 
@@ -342,9 +347,11 @@ impl Stage {
             let rank = making.rank;
             let of = making.active.iter().filter_map(|fetch| self.transfers.get(fetch));
             let of: Vec<&Transfer> = of.filter(|one| one.tree == Some(tree)).collect();
+            // A lender sends units side by side.
+            let is_striped = self.broadcasts.is_striped(object);
             let from_parent = |one: &&&Transfer| one.source == Source::Peer(parent.id);
-            // Chunks that come side by side come late, and so to all below.
-            let is_early = of.iter().filter(from_parent).any(|one| !one.is_half_here());
+            let is_early =
+                is_striped && of.iter().filter(from_parent).any(|one| !one.is_half_here());
             let most = self.broadcasts.chunks_max(object, self.fetches_max);
             let is_busy = is_early || of.len() >= most;
             if is_busy || parent.paused_until.is_some_and(|at| at > now) {
@@ -372,10 +379,22 @@ impl Stage {
         item.candidates.spare(may_be_asked).map(|source| (source, None))
     }
 
+    /// A source has said something. It sends chunks one after another, so it is not
+    /// silent about those that it sends next.
+    pub(super) fn heard(&mut self, object: ObjectId, source: Source) {
+        let making = self.items.get(&object).and_then(|item| item.making.as_ref());
+        for fetch in making.into_iter().flat_map(|making| &making.active) {
+            if let Some(one) = self.transfers.get_mut(fetch).filter(|one| one.source == source) {
+                one.heard = self.now;
+            }
+        }
+    }
+
     /// A chunk has come whole from a parent, or it has said that it lives.
     pub(super) fn heard_parent(&mut self, transfer: &Transfer, paused: bool) {
         let now = self.now;
         let Some(tree) = transfer.tree else { return };
+        self.heard(transfer.object, transfer.source);
         let Some(parent) = self.broadcasts.parent(transfer.object, tree) else { return };
         if transfer.source == Source::Peer(parent.id) {
             parent.heard = now;

@@ -169,8 +169,8 @@ pub enum Event {
         until: u64,
     },
     /// More of an object that may be broadcast has arrived and is written; told at
-    /// least every [`PROGRESS_BYTES`](crate::data::limits::PROGRESS_BYTES), or
-    /// [`PROGRESS_MICROS`](crate::data::limits::PROGRESS_MICROS) if fewer come.
+    /// least after each [chunk](crate::data::broadcast::Chunks), or after
+    /// [`PROGRESS_MICROS`](crate::data::limits::PROGRESS_MICROS) if less comes.
     Written {
         /// Of which transfer.
         fetch: FetchId,

@@ -61,8 +61,9 @@ pub(super) struct Transfer {
     /// The tree that it is a chunk of, if a parent in a broadcast sends it.
     pub(super) tree: Option<usize>,
     /// How many bytes it has brought from its start without a gap, as far as that
-    /// was told, and when it began or last brought some.
+    /// was told.
     pub(super) written: u64,
+    /// When it began, or its source last said something.
     pub(super) heard: Time,
     /// It was asked to end.
     pub(super) is_given_up: bool,

@@ -50,17 +50,16 @@ impl Stage {
 
     /// [`super::Event::Written`].
     pub(super) fn written(&mut self, fetch: FetchId, bytes: u64) {
-        let now = self.now;
         self.chunk_goes_on(fetch, bytes);
         let Some(transfer) = self.transfers.get_mut(&fetch) else { return };
         if bytes > transfer.written {
             let was_half_here = transfer.is_half_here();
             transfer.written = bytes;
-            transfer.heard = now;
-            let object = transfer.object;
+            let (object, source) = (transfer.object, transfer.source);
             if transfer.tree.is_some() && !was_half_here && transfer.is_half_here() {
                 self.hunger(object);
             }
+            self.heard(object, source);
             self.serve_waiting(object);
         }
     }

@@ -8,7 +8,7 @@
 
 use super::Stage;
 use super::fetch::add;
-use crate::data::limits::{BROADCAST_CHUNK_BYTES, BROADCAST_OBJECT_BYTES_MIN};
+use crate::data::limits::{BROADCAST_CHUNK_BYTES_MAX, BROADCAST_OBJECT_BYTES_MIN};
 use crate::data::object::{Object, ObjectId, Sources};
 use crate::data::stripes::{share_of, stripe_bytes_max, stripe_of, stripe_runs, within_unit};
 use crate::limits::STRIPES_MAX;
@@ -45,7 +45,7 @@ impl Lending {
     /// Whether these bytes of an object are to be here: a share has them in units.
     pub(super) fn has_range(&self, object: ObjectId, offset: u64, length: u64) -> bool {
         let Some(share) = self.shares.get(&object) else {
-            return length <= BROADCAST_CHUNK_BYTES;
+            return length <= BROADCAST_CHUNK_BYTES_MAX;
         };
         let stripe = stripe_of(offset, share.of as usize);
         let is_here = u32::try_from(stripe).is_ok_and(|stripe| share.stripes.contains(&stripe));

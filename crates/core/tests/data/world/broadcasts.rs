@@ -2,7 +2,8 @@
 //! object or not, say nothing or die; peers ask for chunks of what is on its way.
 
 use super::{Due, World};
-use falkon_core::data::limits::BROADCAST_CHUNK_BYTES;
+use falkon_core::data::broadcast::Chunks;
+use falkon_core::data::limits::BROADCAST_CHUNK_BYTES_MAX;
 use falkon_core::data::object::ObjectId;
 use falkon_core::data::stage::{Action, Event, FetchError, FetchId, ServeId};
 use falkon_core::task::ExecutorId;
@@ -18,13 +19,14 @@ impl World {
         self.next += 1;
         let serve = ServeId(self.next);
         let size = self.reals.get(&object).map_or(0, |real| real.size);
-        let chunks = size / BROADCAST_CHUNK_BYTES;
+        let bytes = Chunks::of(size).bytes;
+        let chunks = size / bytes;
         let range = if chunks == 0 || self.rng.percent(40) {
             (0, None)
         } else {
-            let from = self.rng.below(chunks) * BROADCAST_CHUNK_BYTES;
-            self.asked.insert(serve, (from, from + BROADCAST_CHUNK_BYTES));
-            (from, Some(BROADCAST_CHUNK_BYTES))
+            let from = self.rng.below(chunks) * bytes;
+            self.asked.insert(serve, (from, from + bytes));
+            (from, Some(bytes))
         };
         self.send(Event::Ask { serve, object, range });
     }
@@ -32,7 +34,7 @@ impl World {
     /// Whether a peer that was asked for a chunk says nothing: then it is given up
     /// long before the connection is.
     pub(super) fn hangs(&mut self, fetch: FetchId, length: Option<u64>) -> bool {
-        let is_chunk = length.is_some_and(|length| length <= BROADCAST_CHUNK_BYTES);
+        let is_chunk = length.is_some_and(|length| length <= BROADCAST_CHUNK_BYTES_MAX);
         let hangs = is_chunk && self.fault(self.faults.peers) && self.rng.percent(30);
         if hangs {
             let why = FetchError::Unreachable("silent".into());
