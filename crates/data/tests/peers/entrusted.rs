@@ -38,8 +38,11 @@ impl Collector {
                 state.open.insert(offer, (path, waited_micros, end));
             }
             FromPeers::Received { offer, result } => {
-                result.unwrap();
-                if !state.is_slow {
+                if result.is_err() {
+                    // Who hands it over went away in the midst of it.
+                    assert!(state.is_slow, "{result:?}");
+                    state.open.remove(&offer);
+                } else if !state.is_slow {
                     let (path, waited_micros, end) = state.open.remove(&offer).unwrap();
                     state.taken.push((fs::read(path).unwrap(), waited_micros));
                     end.send(Ok("/a.part3.zip".into())).unwrap();
