@@ -60,8 +60,8 @@ pub(crate) struct CacheArgs {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DataArgError {
     /// Not a directory with a size.
-    #[error("`{0}` is not a cache: write DIR=SIZE, such as /tmp/cache=10GiB")]
-    Cache(String),
+    #[error("`{0}` is not a directory with a size: write DIR=SIZE, such as /tmp/cache=10GiB")]
+    Directory(String),
     /// No such eviction policy.
     #[error(
         "there is no eviction policy `{0}`: choose one of {known}",
@@ -74,7 +74,7 @@ pub(crate) enum DataArgError {
 }
 
 pub(crate) fn directory(text: &str) -> Result<(PathBuf, u64), DataArgError> {
-    let wrong = || DataArgError::Cache(text.to_owned());
+    let wrong = || DataArgError::Directory(text.to_owned());
     let (path, size) = text.rsplit_once('=').ok_or_else(wrong)?;
     if path.is_empty() {
         return Err(wrong());
