@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 /// How long the tasks of a vanished run go on in a cluster.
 const LEASE_MICROS: u64 = 600_000_000;
 
-/// Which dispatchers.
+/// The dispatchers whose executors run the tasks, by their access files.
 #[derive(Args, Debug, Clone, Default)]
 pub(crate) struct ClusterArgs {
     /// Run the tasks on the executors of this access file's dispatcher, not here; may be
@@ -55,7 +55,7 @@ impl ClusterArgs {
     }
 }
 
-/// The executors of a cluster cannot be had.
+/// Why a dispatcher does not lend its executors.
 #[derive(Debug, thiserror::Error)]
 #[error("the cluster {name}: {error}")]
 pub(crate) struct Lost {

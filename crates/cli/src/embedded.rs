@@ -109,7 +109,7 @@ pub(crate) enum EmbeddedError {
     /// It can run no processes here.
     #[error("the executor has ended: {0}")]
     Executor(#[source] ExecutorError),
-    /// The executors of a cluster cannot be had.
+    /// A dispatcher does not lend its executors.
     #[error(transparent)]
     Cluster(Lost),
 }

@@ -102,7 +102,7 @@ pub enum Event {
     /// An archive of another executor's outputs is staged: its members are to become
     /// members.
     Entrusted {
-        /// What it counts as.
+        /// The owner that stands for the maker's tasks here.
         owner: OwnerId,
         /// Its file.
         item: ItemId,
@@ -113,9 +113,9 @@ pub enum Event {
         /// How long the oldest output in it has waited.
         waited_micros: u64,
     },
-    /// What was entrusted is not wanted any more: its maker is gone, or does otherwise.
+    /// The collector drops a part that a maker entrusted: the maker is gone, or writes it itself.
     Withdrawn(OwnerId),
-    /// Whether what is written goes to another executor, which collects.
+    /// Whether the executor sends its outputs to another one, which collects them.
     HandsOver(bool),
     /// Bytes that are free where outputs are staged.
     Free(u64),
@@ -214,7 +214,7 @@ pub struct Collector {
     next_write: u64,
     /// Bytes that are free where outputs are staged, when one was staged last.
     free_bytes: u64,
-    /// What is written goes to another executor.
+    /// The executor sends its outputs to another one, which collects them.
     hands_over: bool,
     /// Since when the executor has had nothing to do.
     idle_since: Option<Time>,

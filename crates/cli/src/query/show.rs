@@ -36,7 +36,7 @@ const INDENTS_MAX: usize = 16;
 /// Executors that are listed one by one unless all are asked for.
 const EXECUTORS_LISTED_MAX: usize = 32;
 
-/// Which executors are listed.
+/// The executors that `falkon status` lists.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Listing {
     /// Every one.

@@ -25,7 +25,7 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// Those of an object of `size` bytes.
+    /// The chunks of an object of `size` bytes.
     #[must_use]
     pub fn of(size: u64) -> Chunks {
         let most = (size / BROADCAST_CHUNKS_MIN).max(1);

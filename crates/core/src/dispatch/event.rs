@@ -424,7 +424,7 @@ pub enum RequestError {
     /// More different resource needs than a dispatcher keeps apart.
     #[error("there are too many different combinations of resources and priority")]
     TooManyNeeds,
-    /// The dispatch policy cannot be had; why.
+    /// The dispatcher does not offer the dispatch policy; why.
     #[error(transparent)]
     Policy(PolicyError),
     /// The instance's name is too long.

@@ -143,25 +143,29 @@ fn executors_that_join_in_the_midst_receive_it_too() {
     assert!(took < bound, "{took} s, not {bound} s");
 }
 
+/// Nodes that die, hang and are cut off, a few of them while an object is on its way.
+pub(crate) fn troubles(until_seconds: f64) -> Faults {
+    Faults {
+        node_crash: Some(seconds(0.3)),
+        node_down: seconds(2.0),
+        partition: Some(seconds(2.0)),
+        partition_length: seconds(1.0),
+        partition_share: 0.1,
+        disk_hang: Some(seconds(0.7)),
+        disk_hang_length: seconds(3.0),
+        slow_share: 0.1,
+        slow_factor: 3.0,
+        until: Some(seconds(until_seconds)),
+        ..Faults::default()
+    }
+}
+
 #[test]
 fn nodes_that_die_and_hang_and_a_store_that_fails_cost_a_moment() {
     let object_bytes = 200_000_000;
     let (took, seeds) = over_seeds(12, |seed| {
         let mut scenario = readers(24, object_bytes);
-        // A few of these happen while it is on its way.
-        scenario.faults = Faults {
-            node_crash: Some(seconds(0.3)),
-            node_down: seconds(2.0),
-            partition: Some(seconds(2.0)),
-            partition_length: seconds(1.0),
-            partition_share: 0.1,
-            disk_hang: Some(seconds(0.7)),
-            disk_hang_length: seconds(3.0),
-            slow_share: 0.1,
-            slow_factor: 3.0,
-            until: Some(seconds(3.0)),
-            ..Faults::default()
-        };
+        scenario.faults = troubles(3.0);
         scenario.check_all = true;
         let figures = outcome(&scenario, seed);
         assert_eq!(figures.failed, 0, "seed {seed}");

@@ -4,8 +4,8 @@
 
 use crate::{machine, nodes, outcome, over_seeds, seconds};
 use falkon_sim::{
-    Arrivals, Choice, Durations, Eviction, Faults, Figures, Inputs, NodeCache, NodeGroup,
-    PolicyName, PolicyOptions, Scenario, TaskKind,
+    Arrivals, Choice, Durations, Eviction, Figures, Inputs, NodeCache, NodeGroup, PolicyName,
+    PolicyOptions, Scenario, TaskKind,
 };
 
 /// A node's own cache, in which no object here has room.
@@ -70,20 +70,7 @@ fn lenders_that_die_and_hang_cost_a_moment() {
     let object_bytes = 100_000_000;
     let (read, seeds) = over_seeds(4, |seed| {
         let mut scenario = readers(vec![lending(8, 450_000_000)], 30, 2, object_bytes);
-        // A few of these happen while it is on its way.
-        scenario.faults = Faults {
-            node_crash: Some(seconds(0.3)),
-            node_down: seconds(2.0),
-            partition: Some(seconds(2.0)),
-            partition_length: seconds(1.0),
-            partition_share: 0.1,
-            disk_hang: Some(seconds(0.7)),
-            disk_hang_length: seconds(3.0),
-            slow_share: 0.1,
-            slow_factor: 3.0,
-            until: Some(seconds(5.0)),
-            ..Faults::default()
-        };
+        scenario.faults = crate::broadcasts::troubles(5.0);
         scenario.check_all = true;
         let figures = outcome(&scenario, seed);
         assert_eq!(figures.failed, 0, "seed {seed}");

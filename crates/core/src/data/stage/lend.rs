@@ -3,8 +3,8 @@
 //! A share is a file that stays in the making. Its chunks come from the object's
 //! sources, and are served as chunks of what is broadcast are: a request for one
 //! that is still to come waits for it. It is pinned in the directory that is lent
-//! until it is taken back, or cannot be had, or a task here needs the room: then the
-//! dispatcher is told that it is not here.
+//! until the dispatcher takes it back, no source gives it, or a task here needs the room:
+//! then the executor reports that it does not have the share.
 
 use super::Stage;
 use super::fetch::add;
