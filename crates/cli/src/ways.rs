@@ -47,6 +47,7 @@ pub(crate) fn name(way: Way) -> &'static str {
         Way::Cache => "cache",
         Way::Broadcast => "broadcast",
         Way::Store => "store",
+        Way::Striped => "striped",
         Way::Nowhere => "nowhere",
         Way::Kept => "kept",
         Way::Collected => "collected",
@@ -74,6 +75,12 @@ pub(crate) fn reason(chosen: Chosen, cache_bytes: Option<u64>) -> String {
             }
             None => "larger than any cache: its tasks would fail".to_owned(),
         },
+        Why::Lent => "larger than any cache, and executors lend room for it".to_owned(),
+        Why::InPlace => {
+            "larger than any cache and all room that is lent: its tasks read the parts \
+                         that they need"
+                .to_owned()
+        }
         Why::NoTarget => "it stays in the caches, for other tasks".to_owned(),
         Why::Member => "its target is a member of an archive".to_owned(),
         Why::Target => "it has a target of its own".to_owned(),

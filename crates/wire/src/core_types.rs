@@ -115,6 +115,7 @@ wire_number!(Way {
     4 => Kept,
     5 => Collected,
     6 => Written,
+    7 => Striped,
 });
 wire_number!(Why {
     0 => Small,
@@ -129,6 +130,8 @@ wire_number!(Why {
     9 => Member,
     10 => Target,
     11 => Remembered,
+    12 => Lent,
+    13 => InPlace,
 });
 wire_enum!(Purpose { 0 => Get, 1 => Put, 2 => Drop { force } });
 wire_struct!(Access { executor, name, serves });

@@ -21,6 +21,9 @@ pub enum Way {
     Broadcast,
     /// An input: from its store, by each executor that runs a task that reads it.
     Store,
+    /// An input: its parts into the room that executors lend; a task reads it from
+    /// several of them at once.
+    Striped,
     /// An input: nowhere, and its tasks fail.
     Nowhere,
     /// An output: stays in the cache of the executor that ran its task.
@@ -54,6 +57,11 @@ pub enum Why {
     NoPlaces,
     /// It is larger than any cache.
     TooLarge,
+    /// It is larger than any cache, and executors lend room for it.
+    Lent,
+    /// It is larger than any cache and all room that is lent, and an executor can mount
+    /// file systems.
+    InPlace,
     /// It has no target in a store.
     NoTarget,
     /// Its target is a member of an archive.
@@ -71,6 +79,17 @@ pub struct Chosen {
     pub why: Why,
 }
 
+/// What executors do for objects that are larger than any cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lent {
+    /// The bytes that they lend in all.
+    pub bytes: u64,
+    /// Those that one of them lends at most.
+    pub most: u64,
+    /// One of them can mount file systems.
+    pub mounts: bool,
+}
+
 /// What is known of an object that tasks read, as far as its way depends on it.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
@@ -79,6 +98,7 @@ pub struct Input<'a> {
     executors: Option<u64>,
     earlier_executors: u64,
     cache_bytes: Option<u64>,
+    lent: Lent,
     ignores_places: bool,
 }
 
@@ -92,6 +112,7 @@ impl<'a> Input<'a> {
             executors: None,
             earlier_executors: 0,
             cache_bytes: None,
+            lent: Lent::default(),
             ignores_places: false,
         }
     }
@@ -114,6 +135,12 @@ impl<'a> Input<'a> {
         Input { cache_bytes: Some(cache_bytes), ..self }
     }
 
+    /// Executors lend room beside their caches.
+    #[must_use]
+    pub fn with_lent(self, lent: Lent) -> Input<'a> {
+        Input { lent, ..self }
+    }
+
     /// Its tasks go wherever a slot is free, and no executor is told who holds it.
     #[must_use]
     pub fn ignoring_places(self, ignores_places: bool) -> Input<'a> {
@@ -128,7 +155,7 @@ impl<'a> Input<'a> {
         let chosen = |way, why| Chosen { way, why };
         match object.size {
             Some(size) if cache_bytes.is_some_and(|most| size > most) => {
-                chosen(Way::Nowhere, Why::TooLarge)
+                self.way_without_cache(size)
             }
             _ if object.is_stored() && object.is_unversioned() => {
                 chosen(Way::Store, Why::NoVersion)
@@ -142,6 +169,20 @@ impl<'a> Input<'a> {
             }
             Some(_) if readers <= 1 => chosen(Way::Broadcast, Why::Remembered),
             Some(_) => chosen(Way::Broadcast, Why::ManyReaders),
+        }
+    }
+}
+
+impl Input<'_> {
+    /// The way of an object that is larger than any cache.
+    fn way_without_cache(&self, size: u64) -> Chosen {
+        let Lent { bytes, most, mounts } = self.lent;
+        let in_parts = self.object.is_stored() && spreads(self.object);
+        match in_parts && (mounts || size <= most) {
+            true if self.ignores_places => Chosen { way: Way::Store, why: Why::NoPlaces },
+            true if size <= bytes => Chosen { way: Way::Striped, why: Why::Lent },
+            true => Chosen { way: Way::Store, why: Why::InPlace },
+            false => Chosen { way: Way::Nowhere, why: Why::TooLarge },
         }
     }
 }
@@ -229,6 +270,31 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_no_cache_takes_goes_by_what_is_lent() {
+        let large = object("/data/a", "1-2", Some(1 << 30));
+        let way = |object: &Object, bytes, most, mounts| {
+            let input = Input::new(object, 3).in_caches_of(1 << 20);
+            input.with_lent(Lent { bytes, most, mounts }).way()
+        };
+        let nowhere = Chosen { way: Way::Nowhere, why: Why::TooLarge };
+        let striped = Chosen { way: Way::Striped, why: Why::Lent };
+        let in_place = Chosen { way: Way::Store, why: Why::InPlace };
+        assert_eq!(way(&large, 0, 0, false), nowhere);
+        assert_eq!(way(&large, 2 << 30, 1 << 20, false), nowhere, "nobody can read it");
+        assert_eq!(way(&large, 2 << 30, 1 << 30, false), striped);
+        assert_eq!(way(&large, 2 << 30, 1 << 20, true), striped);
+        assert_eq!(way(&large, 1 << 20, 1 << 20, true), in_place);
+        for other in [object("cache:a", "1-2", Some(1 << 30)), object("/data/a", "", Some(1 << 30))]
+        {
+            assert_eq!(way(&other, 2 << 30, 2 << 30, true), nowhere, "{other:?}");
+        }
+        let ignoring = Input::new(&large, 3).in_caches_of(1 << 20).ignoring_places(true);
+        let lent = Lent { bytes: 2 << 30, most: 2 << 30, mounts: true };
+        let from_store = Chosen { way: Way::Store, why: Why::NoPlaces };
+        assert_eq!(ignoring.with_lent(lent).way(), from_store);
     }
 
     #[test]

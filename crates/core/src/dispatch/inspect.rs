@@ -5,7 +5,7 @@ use super::fleet::Executor;
 use super::{Dispatcher, InstanceId};
 use crate::data::declared::Serving;
 use crate::data::object::{Object, ObjectId};
-use crate::data::way::{Chosen, Input};
+use crate::data::way::{Chosen, Input, Lent};
 use crate::limits::{FOUND_EXECUTORS_MAX, PUT_EXECUTORS_MAX};
 use crate::result::{Overflow, Stream};
 use crate::task::{ExecutorId, TaskId};
@@ -165,8 +165,10 @@ impl Dispatcher {
         let mut room = FOUND_EXECUTORS_MAX;
         let with_cache = self.fleet.iter().filter(|executor| executor.serves.is_some());
         let executors = with_cache.count() as u64;
-        let caches = self.fleet.iter().filter_map(|executor| executor.cache);
-        let cache_bytes = caches.map(|cache| cache.capacity).max();
+        let caches =
+            self.fleet.iter().filter_map(|executor| Some((executor.cache?, executor.room)));
+        let cache_bytes =
+            caches.map(|(cache, room)| cache.capacity.saturating_sub(room.lent_bytes)).max();
         let found = self.placement.find_objects(scope, name).into_iter().map(|found| {
             let holders: Vec<HolderStatus> =
                 found.holders().take(room).map(|(id, holds)| self.holder(id, holds)).collect();
@@ -202,6 +204,12 @@ impl Dispatcher {
     ) -> Chosen {
         let ignores_places = self.ignores_places(object.id);
         let mut input = Input::new(object, readers).ignoring_places(ignores_places);
+        let lent = self.fleet.iter().fold(Lent::default(), |lent, executor| Lent {
+            bytes: lent.bytes.saturating_add(executor.room.lent_bytes),
+            most: lent.most.max(executor.room.lent_bytes),
+            mounts: lent.mounts || executor.room.mounts,
+        });
+        input = input.with_lent(lent);
         // Where nobody is yet, any number may come.
         if executors > 0 {
             input = input.on_executors(executors);

@@ -88,6 +88,8 @@ fn lenders_that_die_are_replaced() {
     let id = access.submit(&["--resource", "room=1", "--input", &input, "--shell", "--", script]);
     // Chunks of all stripes are in the first half.
     store.wait_for(half as u64 / 2);
+    let found = access.run_sub(&["data", "where"], &["--json", &store.url()]).exits(0);
+    assert_eq!(found.results()[0]["way"], "striped", "{found}");
     lenders.remove(1).kill();
     store.open();
     let results = access.results(&id);

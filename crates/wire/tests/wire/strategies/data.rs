@@ -170,6 +170,7 @@ fn chosen() -> impl Strategy<Value = Chosen> {
         Way::Kept,
         Way::Collected,
         Way::Written,
+        Way::Striped,
     ]);
     let why = prop::sample::select(vec![
         Why::Small,
@@ -184,6 +185,8 @@ fn chosen() -> impl Strategy<Value = Chosen> {
         Why::Member,
         Why::Target,
         Why::Remembered,
+        Why::Lent,
+        Why::InPlace,
     ]);
     (way, why).prop_map(|(way, why)| Chosen { way, why })
 }
