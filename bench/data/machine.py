@@ -86,12 +86,12 @@ class Cluster:
         sh("ip", "link", "add", "switch", "mtu", str(MTU), "type", "bridge")
         sh("ip", "addr", "add", f"{HUB}/24", "dev", "switch")
         sh("ip", "link", "set", "switch", "up")
-        self._host("head", HEAD, None)
-        self._host("store", STORE, store_bandwidth)
+        self.host("head", HEAD, None)
+        self.host("store", STORE, store_bandwidth)
         for node in range(nodes):
-            self._host(f"n{node}", address(node), node_bandwidth)
+            self.host(f"n{node}", address(node), node_bandwidth)
 
-    def _host(self, name, ip, bandwidth):
+    def host(self, name, ip, bandwidth):
         sh("ip", "netns", "add", name)
         port = f"to-{name}"
         sh("ip", "link", "add", port, "mtu", str(MTU), "type", "veth",
