@@ -3,19 +3,24 @@
 
 use crate::clusters::{Clusters, Lost};
 use crate::machine::{cpus, hostname, memory};
+use crate::nodes::{NoNodes, Nodes};
 use clap::Args;
 use falkon_core::task::{MILLI, Resources};
 use falkon_data::overflow::OverflowDirectory;
-use falkon_dispatcher::{DispatcherError, Handle};
+use falkon_dispatcher::{Concentrators, DispatcherError, Handle};
 use falkon_executor::{CacheSetup, ExecutorError, Link, WorkerOptions};
 use falkon_net::Log;
 use falkon_net::client::{Client, Deliveries};
-use falkon_net::secure::{AccessFile, FrameReader, FrameWriter, Role, plain};
+use falkon_net::secure::{
+    AcceptorError, AccessFile, FrameReader, FrameWriter, Identity, Level, Role, plain,
+};
 use falkon_process::Forked;
 use falkon_provision::lrm::granted;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -112,6 +117,23 @@ pub(crate) enum EmbeddedError {
     /// A dispatcher does not lend its executors.
     #[error(transparent)]
     Cluster(Lost),
+    /// No node of the batch job runs tasks.
+    #[error(transparent)]
+    Nodes(NoNodes),
+}
+
+/// Why a dispatcher of this process serves no connections.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ListenError {
+    /// It was started for this process alone.
+    #[error("this process has no identity")]
+    NoIdentity,
+    /// Its certificate is refused.
+    #[error(transparent)]
+    Acceptor(#[from] AcceptorError),
+    /// The system refuses.
+    #[error("cannot listen for executors: {0}")]
+    Listen(#[from] std::io::Error),
 }
 
 /// The executor in this process.
@@ -124,22 +146,30 @@ struct Executing {
 pub(crate) struct Embedded {
     executing: Option<Executing>,
     clusters: Clusters,
+    nodes: Nodes,
+    serving: Option<JoinHandle<()>>,
     dispatcher: Handle,
 }
 
 impl Embedded {
-    /// Starts a dispatcher without a journal.
-    pub(crate) fn start() -> Result<Embedded, DispatcherError> {
+    /// Starts a dispatcher without a journal; with an identity, it can serve connections.
+    pub(crate) fn start(identity: Option<Identity>) -> Result<Embedded, DispatcherError> {
         let options = falkon_dispatcher::Options {
             store: None,
             pages: None,
-            identity: None,
+            identity,
             keep_micros: None,
             collectors: None,
             log: Arc::new(|_: &str| {}),
         };
         let (dispatcher, _) = falkon_dispatcher::start(options)?;
-        Ok(Embedded { executing: None, clusters: Clusters::default(), dispatcher })
+        Ok(Embedded {
+            executing: None,
+            clusters: Clusters::default(),
+            nodes: Nodes::default(),
+            serving: None,
+            dispatcher,
+        })
     }
 
     /// Starts an executor for it, once.
@@ -158,6 +188,28 @@ impl Embedded {
         let link = Link::Here(Box::new((reader, writer)));
         let ended = tokio::spawn(falkon_executor::run(options, link, leaving));
         self.executing = Some(Executing { ended, leave });
+    }
+
+    /// Serves executors from other machines at any free port of this one, encrypted. Returns
+    /// their access file.
+    ///
+    /// # Errors
+    /// The port cannot be opened, or the dispatcher was started without an identity.
+    pub(crate) async fn listen(&mut self) -> Result<AccessFile, ListenError> {
+        let level = Level::Encrypt;
+        let identity = self.dispatcher.identity().ok_or(ListenError::NoIdentity)?.clone();
+        let acceptor = falkon_dispatcher::acceptor(&identity, level)?;
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
+        let port = listener.local_addr()?.port();
+        let addresses = [format!("{}:{port}", hostname()), format!("127.0.0.1:{port}")];
+        let serving = self.dispatcher.clone().serve(listener, acceptor, Concentrators::Auto);
+        self.serving = Some(tokio::spawn(serving));
+        Ok(identity.access_file(level, &addresses, &[Role::Executor]))
+    }
+
+    /// Keeps the executors on nodes, and ends them at the end.
+    pub(crate) fn keep(&mut self, nodes: Nodes) {
+        self.nodes = nodes;
     }
 
     /// Has the executors of other dispatchers run its tasks.
@@ -199,6 +251,7 @@ impl Embedded {
         tokio::select! {
             error = executing => EmbeddedError::Executor(error),
             lost = self.clusters.lost() => EmbeddedError::Cluster(lost),
+            none = self.nodes.failure() => EmbeddedError::Nodes(none),
         }
     }
 
@@ -216,6 +269,8 @@ impl Embedded {
             }
         }
         self.clusters.stop().await;
+        self.nodes.stop().await;
+        self.serving.iter().for_each(JoinHandle::abort);
         self.dispatcher.stop().await;
     }
 }

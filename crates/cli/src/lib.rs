@@ -15,6 +15,7 @@ mod bench;
 mod caches;
 mod campaign;
 mod clusters;
+mod config;
 mod data;
 mod description;
 mod embedded;
@@ -23,6 +24,7 @@ pub mod exit;
 pub mod machine;
 mod model;
 mod named_file;
+mod nodes;
 mod objects;
 mod pipe;
 mod plan;
@@ -41,7 +43,7 @@ mod workers;
 pub use query::print;
 pub use service::start::SecurityLevel;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use exit::Exit;
 use std::process::ExitCode;
 
@@ -57,6 +59,10 @@ use std::process::ExitCode;
 #[derive(Parser, Debug)]
 #[command(name = "falkon", version, max_term_width = 100)]
 struct Cli {
+    /// Configuration file with values for options [default: $FALKON_CONFIG, else
+    /// /etc/falkon/falkon.toml and ~/.config/falkon/falkon.toml]
+    #[arg(long, value_name = "FILE")]
+    config: Option<std::path::PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -105,10 +111,17 @@ enum Command {
     Sim(sim::SimArgs),
     /// Measure how fast Falkon is on this machine
     Bench(bench::BenchArgs),
+    /// Check and show the configuration, which has values for options
+    Config(config::ConfigArgs),
     /// Print a completion script for a shell
     Completions {
         /// Which shell
         shell: clap_complete::Shell,
+    },
+    /// Write the manual pages, one for each command, into a directory
+    Man {
+        /// The directory, which must exist
+        dir: std::path::PathBuf,
     },
 }
 
@@ -118,7 +131,18 @@ pub fn main() -> ExitCode {
     if let Some(exit) = machine::begin() {
         return exit;
     }
-    let cli = match Cli::try_parse() {
+    let command = match config::with_defaults(Cli::command()) {
+        Ok(command) => command,
+        Err(error) => return Exit::usage(error).into(),
+    };
+    let parsed = command.try_get_matches().and_then(|matches| {
+        let mut cli = Cli::from_arg_matches(&matches)?;
+        if let (Command::Run(args), Some((_, run))) = (&mut cli.command, matches.subcommand()) {
+            args.nodes.pass_on(run);
+        }
+        Ok(cli)
+    });
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are errors to clap, and success to the user.
@@ -150,14 +174,26 @@ pub fn main() -> ExitCode {
         Command::Pipe(args) => pipe::pipe(args),
         Command::Model(args) => model::model(&args),
         Command::Bench(args) => bench::bench(&args),
+        Command::Config(args) => config::config(args, &Cli::command(), cli.config),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "falkon", &mut script);
             query::print(&String::from_utf8_lossy(&script)).unwrap_or(Exit::Success)
         }
+        Command::Man { dir } => write_manual(&dir),
     };
     service::log::flush();
     exit.into()
+}
+
+fn write_manual(dir: &std::path::Path) -> Exit {
+    match clap_mangen::generate_to(Cli::command(), dir) {
+        Ok(()) => Exit::Success,
+        Err(error) => {
+            let dir = dir.display();
+            Exit::usage(format_args!("cannot write the manual pages into {dir}: {error}"))
+        }
+    }
 }
 
 #[cfg(test)]

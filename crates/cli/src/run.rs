@@ -5,14 +5,15 @@ use crate::clusters::ClusterArgs;
 use crate::data::{CacheArgs, PolicyArgs};
 use crate::embedded::{Embedded, EmbeddedError, ExecutorSetup, OfferArgs, Places};
 use crate::exit::{Exit, runtime, say};
+use crate::nodes::{NodeArgs, Nodes};
 use crate::plan::{Plan, PlanArgs, Surroundings};
 use crate::progress::Progress;
 use crate::query::{QUIET_S_MAX, tell_what_is_missing};
 use crate::results::directory::Directory;
-use crate::results::line::Json;
+use crate::results::line::{Json, TEXT_BYTES_MAX};
 use crate::results::measured::MeasureArgs;
 use crate::results::order::Ordered;
-use crate::results::rest::{Origin, make_overflow};
+use crate::results::rest::{Fetching, Origin, make_overflow};
 use crate::results::terminal::Terminal;
 use crate::results::{Sink, SinkError, TaskResult};
 use crate::scratch::Scratch;
@@ -24,7 +25,7 @@ use falkon_core::dispatch::{InstanceOptions, Selection};
 use falkon_executor::CacheSetup;
 use falkon_net::Log;
 use falkon_net::client::ClientError;
-use falkon_net::secure::AccessFile;
+use falkon_net::secure::{AccessFile, Identity, Level};
 use falkon_provision::lrm::copies;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -101,6 +102,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     clusters: ClusterArgs,
     #[command(flatten)]
+    pub(crate) nodes: NodeArgs,
+    #[command(flatten)]
     plan: PlanArgs,
     #[command(flatten)]
     offer: OfferArgs,
@@ -122,11 +125,11 @@ pub(crate) fn run(mut args: RunArgs) -> Exit {
     if let Some(copies) = copies(variable).filter(|_| !args.every_copy) {
         return Exit::usage(format_args!(
             "this is one of {copies} copies that were started side by side (srun, mpirun), and \
-             each would run all tasks: start it once, without srun, or use all nodes with `falkon \
-             start` and `srun falkon executor`; --every-copy runs in each all the same"
+             each would run all tasks: start it once, without srun, and with --nodes all to use \
+             all nodes; --every-copy runs in each all the same"
         ));
     }
-    if !args.clusters.is_empty() {
+    if !args.clusters.is_empty() || !args.nodes.is_empty() {
         args.plan.run_where_submitted();
     }
     let plan = match make_plan(&args.plan, args.output.quiet) {
@@ -340,6 +343,10 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         Ok(clusters) => clusters,
         Err(error) => return Exit::usage(error),
     };
+    let launches = match args.nodes.launches() {
+        Ok(launches) => launches,
+        Err(error) => return Exit::usage(error),
+    };
     let (directory, plan, before) = match open_directory(&args.output, plan) {
         Ok(opened) => opened,
         Err(exit) => return exit,
@@ -370,12 +377,34 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         Err(exit) => return exit,
     };
     let places = Places { scratch: scratch.path().to_owned(), overflow: overflow.clone() };
-    let mut embedded = match Embedded::start() {
+    let identity = (!launches.is_empty()).then(Identity::ephemeral).transpose();
+    let started_here = identity
+        .map_err(Exit::failure)
+        .and_then(|identity| Embedded::start(identity).map_err(Exit::failure));
+    let mut embedded = match started_here {
         Ok(embedded) => embedded,
-        Err(error) => return Exit::failure(error),
+        Err(exit) => return exit,
     };
-    let runs_here = args.clusters.is_empty() || args.offer.names_jobs();
-    if runs_here {
+    let elsewhere = !args.clusters.is_empty() || !launches.is_empty();
+    let origin = match &launches[..] {
+        [] => Origin::Here(overflow.clone()),
+        _ => {
+            let kept = directory.as_ref().map(Directory::overflow);
+            let only_json = args.output.json && kept.is_none();
+            let bytes_max = if only_json { TEXT_BYTES_MAX } else { u64::MAX };
+            Origin::Executors(Fetching::new(Level::Encrypt, kept, bytes_max))
+        }
+    };
+    if !launches.is_empty() {
+        let started = match embedded.listen().await {
+            Ok(access) => Nodes::start(&args.nodes, launches, &access),
+            Err(error) => Err(Exit::failure(error)),
+        };
+        match started {
+            Ok(nodes) => embedded.keep(nodes),
+            Err(exit) => return exit,
+        }
+    } else if !elsewhere || args.offer.names_jobs() {
         embedded.execute(ExecutorSetup {
             capacity: args.offer.capacity(),
             places,
@@ -393,20 +422,20 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     let progress = Progress::new(plan.count(), !args.output.quiet);
     let mut receiver = Receiver::new(Some(&plan), sink, progress, with_digests);
     receiver.measure(&args.output.measure);
-    receiver.fetch_from(Origin::Here(overflow.clone()));
+    receiver.fetch_from(origin);
     let options = InstanceOptions {
         name: String::new(),
         keep_results: false,
         fail_fast: args.failure.fail_fast,
         policy,
-        // The only executor offers it, or none ever does. Clusters get other nodes.
-        fail_unschedulable_micros: args.clusters.is_empty().then_some(0),
+        // The only executor offers it, or none ever does. Elsewhere, others may join.
+        fail_unschedulable_micros: (!elsewhere).then_some(0),
         ..InstanceOptions::default()
     };
-    if args.clusters.is_empty() {
+    if !elsewhere {
         receiver.set_slots(u64::from(args.offer.capacity().cpus_milli));
     }
-    let tells = !args.clusters.is_empty() && !args.output.quiet;
+    let tells = elsewhere && !args.output.quiet;
     let outcome = drive(&mut embedded, &plan, &mut receiver, options, tells).await;
     let at_once = !matches!(outcome, Ending::Complete);
     embedded.stop(at_once).await;

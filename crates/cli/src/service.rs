@@ -1,5 +1,6 @@
 //! Long-running parts: the dispatcher and executors.
 
+pub(crate) mod background;
 pub(crate) mod executor;
 pub(crate) mod log;
 pub(crate) mod relay;

@@ -1,11 +1,13 @@
 //! `falkon executor`: runs a dispatcher's tasks on this machine.
 
+use super::background::{BackgroundArgs, log_in};
 use super::log_to_stderr;
-use crate::access::AccessArgs;
+use crate::access::{AccessArgs, places};
 use crate::data::{CacheArgs, directory};
 use crate::embedded::offered;
 use crate::exit::{Exit, runtime, say};
 use crate::machine::hostname;
+use crate::plan::quantity::{KeepFor, keep_for};
 use crate::results::rest::make_overflow;
 use crate::run::{CAPTURE_BYTES_DEFAULT, Interrupts};
 use crate::scratch::Scratch;
@@ -15,10 +17,15 @@ use falkon_core::provision::leave_micros;
 use falkon_core::task::AllocationId;
 use falkon_executor::{ExecutorError, Link};
 use falkon_net::client::ClientError;
+use falkon_net::secure::{AccessError, AccessFile, FileError};
 use falkon_provision::lrm::ends_at;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
+
+/// Between two looks for an access file that is not there yet, at first and at last.
+const ACCESS_PAUSE_MIN: Duration = Duration::from_millis(100);
+const ACCESS_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// `falkon executor`
 #[derive(Args, Debug)]
@@ -56,9 +63,10 @@ pub(crate) struct ExecutorArgs {
         value_parser = crate::plan::capture_bytes
     )]
     capture: u64,
-    /// Exit when the dispatcher was unreachable for this long [default: never]
-    #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
-    give_up: Option<u64>,
+    /// Exit when the dispatcher was unreachable, or its access file missing, for this long: 5m, or
+    /// forever
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = keep_for)]
+    give_up: KeepFor,
     /// How long a file system may take to answer before a task that needs it is tried elsewhere
     /// [default: 1m]
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
@@ -95,6 +103,8 @@ pub(crate) struct ExecutorArgs {
     no_mount: bool,
     #[command(flatten)]
     workers: WorkerArgs,
+    #[command(flatten)]
+    background: BackgroundArgs,
 }
 
 /// The command line of an executor, as a job's script has it.
@@ -138,14 +148,44 @@ impl ExecutorArgs {
 
 /// Runs the command.
 pub(crate) fn executor(args: ExecutorArgs) -> Exit {
+    if let Some(exit) = args.background.detach() {
+        return exit;
+    }
     match runtime() {
         Ok(runtime) => runtime.block_on(serve(args)).unwrap_or_else(|exit| exit),
         Err(exit) => exit,
     }
 }
 
+/// The access file, which the dispatcher may write only later: nodes and services start in any
+/// order.
+async fn access_when_there(args: &ExecutorArgs) -> Result<AccessFile, Exit> {
+    let began = Instant::now();
+    let mut pause = ACCESS_PAUSE_MIN;
+    loop {
+        let error = match args.access.load() {
+            Ok(access) => return Ok(access),
+            Err(error) => error,
+        };
+        let missing = matches!(
+            error,
+            AccessError::NotFound { .. } | AccessError::File(FileError::Missing { .. })
+        );
+        let given_up =
+            args.give_up.0.is_some_and(|limit| began.elapsed() >= Duration::from_micros(limit));
+        if !missing || given_up {
+            return Err(Exit::usage(error));
+        }
+        if pause == ACCESS_PAUSE_MIN {
+            say(format_args!("waiting: {error}"));
+        }
+        tokio::time::sleep(pause).await;
+        pause = ACCESS_PAUSE_MAX.min(pause * 2);
+    }
+}
+
 async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
-    let access = args.access.load_or_exit()?;
+    let access = access_when_there(&args).await?;
     let tenure = args.tenure();
     let capacity = offered(args.slots, args.gpus, args.memory, args.resource);
     let scratch = match args.scratch {
@@ -164,13 +204,17 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
     let options = falkon_executor::Options {
         capture_bytes_max: args.capture,
         workers,
-        give_up: args.give_up.map(Duration::from_micros),
+        give_up: args.give_up.0.map(Duration::from_micros),
         file_limit: args.file_timeout.map_or(falkon_executor::FILE_LIMIT, Duration::from_micros),
         log: log_to_stderr(),
         cache: Some(cache.clone()),
         tenure,
         ..falkon_executor::Options::new(name, capacity, scratch.path().to_owned(), overflow.clone())
     };
+    args.background.serves(|| {
+        let dir = places().default_directory().unwrap_or_default();
+        log_in(&dir, &format!("executor-{}-{}", hostname(), std::process::id()))
+    })?;
     let (leave, leaving) = oneshot::channel();
     let link = Link::Access { access: Box::new(access), source: None };
     let mut running = std::pin::pin!(falkon_executor::run(options, link, leaving));

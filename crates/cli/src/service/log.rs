@@ -1,13 +1,21 @@
 //! Log lines of services, written by a thread of their own: the reader of
-//! standard error may have stopped, and a service must continue.
+//! standard error may have stopped, and a service must continue. A log file
+//! takes the place of standard error, so that everything is in it.
 
 use crate::exit::write_line;
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Lines that wait to be written; what comes beyond that is dropped.
 const LINES_MAX: usize = 4096;
+/// A log file that is as large as this is set aside.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Files that were set aside and are kept.
+const FILES_KEPT: u32 = 4;
 /// How long a process that ends waits for its last lines.
 const FLUSH_MS_MAX: u64 = 1000;
 
@@ -24,6 +32,15 @@ struct State {
     dropped: u64,
     writing: bool,
     has_thread: bool,
+    file: Option<LogFile>,
+}
+
+/// The file that standard error is.
+#[derive(Debug)]
+struct LogFile {
+    path: PathBuf,
+    /// Its size when it was looked at, and what was written since.
+    bytes: u64,
 }
 
 static LINES: Lines = Lines {
@@ -32,6 +49,7 @@ static LINES: Lines = Lines {
         dropped: 0,
         writing: false,
         has_thread: false,
+        file: None,
     }),
     news: Condvar::new(),
     written: Condvar::new(),
@@ -53,6 +71,49 @@ pub(super) fn log(line: String) {
     }
     state.add(line);
     LINES.news.notify_one();
+}
+
+/// Makes a file standard error, and appends to it.
+///
+/// # Errors
+/// The file cannot be opened.
+pub(super) fn to_file(path: &Path) -> io::Result<()> {
+    let path = std::path::absolute(path)?;
+    let bytes = become_stderr(&path)?;
+    LINES.lock().file = Some(LogFile { path, bytes });
+    Ok(())
+}
+
+/// How much is in the file.
+fn become_stderr(path: &Path) -> io::Result<u64> {
+    let file = File::options().create(true).append(true).open(path)?;
+    let bytes = file.metadata()?.len();
+    rustix::stdio::dup2_stderr(&file)?;
+    Ok(bytes)
+}
+
+impl LogFile {
+    /// The file has grown: it is set aside if it is large, and another begins. If that fails, as
+    /// on a full disk, it goes on as it is, and another `FILE_BYTES_MAX` later this is tried
+    /// again.
+    fn grew(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        if self.bytes < FILE_BYTES_MAX {
+            return;
+        }
+        self.bytes = 0;
+        let aside = |number: u32| {
+            let mut name = self.path.clone().into_os_string();
+            name.push(format!(".{number}"));
+            PathBuf::from(name)
+        };
+        for number in (1..FILES_KEPT).rev() {
+            // It is not there at first.
+            let _ = std::fs::rename(aside(number), aside(number + 1));
+        }
+        let moved = std::fs::rename(&self.path, aside(1));
+        self.bytes = moved.and_then(|()| become_stderr(&self.path)).unwrap_or(0);
+    }
 }
 
 fn escaped(line: String) -> String {
@@ -87,10 +148,16 @@ impl Lines {
         loop {
             if let Some(line) = state.next() {
                 state.writing = true;
+                let mut file = state.file.take();
                 drop(state);
+                let bytes = line.len() as u64 + 1;
                 write_line(line);
+                if let Some(file) = &mut file {
+                    file.grew(bytes);
+                }
                 state = self.lock();
                 state.writing = false;
+                state.file = state.file.take().or(file);
                 continue;
             }
             self.written.notify_all();
@@ -133,8 +200,13 @@ mod tests {
 
     #[test]
     fn lines_that_nobody_reads_are_dropped_and_counted() {
-        let mut state =
-            State { waiting: VecDeque::new(), dropped: 0, writing: false, has_thread: true };
+        let mut state = State {
+            waiting: VecDeque::new(),
+            dropped: 0,
+            writing: false,
+            has_thread: true,
+            file: None,
+        };
         for at in 0..LINES_MAX + 3 {
             state.add(at.to_string());
         }

@@ -54,6 +54,9 @@ pub(super) struct Upstream {
 
 /// Runs the command.
 pub(crate) fn relay(args: RelayArgs) -> Exit {
+    if let Some(exit) = args.start.detach() {
+        return exit;
+    }
     crate::machine::raise_open_files();
     if args.start.keeps_no_journal() {
         return Exit::usage(
@@ -101,6 +104,7 @@ async fn lend_beside(
     }
     let dir = args.directory()?;
     let place = Place { dir, machine_durable: args.is_machine_durable() };
+    args.serves("relay")?;
     let lending = upstream.start(place, Downstream::Access(Box::new(access)));
     // As a dispatcher, it outlives the terminal that it was started from.
     let _hangups = signal(SignalKind::hangup());

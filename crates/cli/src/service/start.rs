@@ -2,6 +2,7 @@
 
 mod listen;
 
+use super::background::{BackgroundArgs, log_in};
 use super::log_to_stderr;
 use super::relay::{Lending, Upstream};
 use crate::access::places;
@@ -110,6 +111,8 @@ pub(crate) struct StartArgs {
     /// addresses, encrypted. Queues that were added before need no option.
     #[arg(long, value_name = "SCHEDULER|FILE")]
     provision: Vec<String>,
+    #[command(flatten)]
+    background: BackgroundArgs,
 }
 
 impl StartArgs {
@@ -125,6 +128,19 @@ impl StartArgs {
         };
         make_dir(&dir)?;
         Ok(dir)
+    }
+
+    /// Starts the service in the background if it is to be there, and returns how that went.
+    pub(super) fn detach(&self) -> Option<Exit> {
+        self.background.detach()
+    }
+
+    /// The service is up: what it says goes to its log from now on.
+    pub(super) fn serves(&self, service: &str) -> Result<(), Exit> {
+        self.background.serves(|| {
+            let dir = self.dir.clone().or_else(|| places().default_directory());
+            log_in(&dir.unwrap_or_default(), service)
+        })
     }
 
     /// Whether what is acknowledged survives the machine.
@@ -144,6 +160,9 @@ fn concentrators(text: &str) -> Result<Concentrators, String> {
 
 /// Runs the command.
 pub(crate) fn start(args: StartArgs) -> Exit {
+    if let Some(exit) = args.detach() {
+        return exit;
+    }
     crate::machine::raise_open_files();
     match runtime() {
         Ok(runtime) => runtime.block_on(serve(args, None)).unwrap_or_else(|exit| exit),
@@ -226,6 +245,7 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
         addresses.join(", "),
         access_path.display()
     ));
+    args.serves(if upstream.is_some() { "relay" } else { "dispatcher" })?;
     let serving = tokio::spawn(handle.clone().serve(listener, acceptor, args.concentrators));
     let machine_durable = args.is_machine_durable();
     let lending = upstream.map(|upstream| upstream.lend(&handle, &dir, machine_durable));

@@ -95,6 +95,7 @@ impl Site {
             .env_remove("ROCR_VISIBLE_DEVICES")
             .env_remove("HIP_VISIBLE_DEVICES")
             .env("HOME", self.dir.path())
+            .env("FALKON_CONFIG", "")
             .env("XDG_STATE_HOME", self.dir.path().join("state"))
             .env("TMPDIR", self.dir.path().join("tmp"))
             .env(MARK_VARIABLE, &self.mark)

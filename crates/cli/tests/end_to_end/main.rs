@@ -14,6 +14,7 @@ mod bench;
 mod clock;
 mod collect;
 mod concentrators;
+mod configuration;
 mod data;
 mod everywhere;
 mod examples;

@@ -105,6 +105,14 @@ impl Identity {
         }
     }
 
+    /// A new identity that is kept nowhere.
+    ///
+    /// # Errors
+    /// [`IdentityError`] if the system has no random numbers, or none can be made of them.
+    pub fn ephemeral() -> Result<Identity, IdentityError> {
+        Stored::generate()?.into_identity(Path::new("of this process"))
+    }
+
     fn from_json(bytes: &[u8], path: &Path) -> Result<Identity, IdentityError> {
         let malformed = |source| IdentityError::Malformed { path: path.to_owned(), source };
         let Format { format } = serde_json::from_slice(bytes).map_err(malformed)?;

@@ -261,6 +261,41 @@ fn a_partition_of_a_few_nodes_is_enough() {
 }
 
 #[trial]
+fn a_run_in_a_job_uses_the_nodes_of_the_job() {
+    let slurm = Slurm::start("3");
+    let site = &slurm.site;
+    // Output beyond what a result holds comes from the other nodes, too.
+    let task = "echo $SLURMD_NODENAME {}; head -c 100000 /dev/zero; sleep 0.2";
+    let run = format!(
+        "#!/bin/sh\n'{}' run --nodes \"$1\" --jobs 2 --range 1-12 --out out-$1 --shell -- '{task}'\n",
+        env!("CARGO_BIN_EXE_falkon")
+    );
+    site.write("job.sh", run);
+    let job = |nodes: &str| {
+        let mut sbatch = site.program("/usr/bin/sbatch");
+        sbatch.args(["--wait", "--nodes=3", "--ntasks-per-node=1", "--cpus-per-task=2"]);
+        sbatch.args(["--output=said", "job.sh", nodes]);
+        let status = sbatch.output().unwrap().status;
+        assert!(status.success() || nodes == "4", "{}", site.read("said"));
+        status.code()
+    };
+    for (wanted, used) in [("all", 3), ("2", 2)] {
+        job(wanted);
+        let out = site.read(&format!("out-{wanted}/stdout"));
+        assert_eq!(out.len() - out.replace('\0', "").len(), 12 * 100_000, "{}", site.read("said"));
+        let lines = out.replace('\0', "");
+        let names: std::collections::BTreeSet<&str> =
+            lines.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!((names.len(), lines.lines().count()), (used, 12), "{lines}");
+    }
+    assert_eq!(job("4"), Some(2));
+    assert!(site.read("said").contains("this job has 3 nodes, not 4"), "{}", site.read("said"));
+    slurm.wait_for_no_jobs();
+    site.run(["run", "--nodes", "all", "--", "true"]).exits(2).says("this is no batch job");
+    site.left().wait_for_none();
+}
+
+#[trial]
 fn jobs_that_somebody_holds_are_done_without_and_said_so() {
     let slurm = Slurm::start("2");
     let site = &slurm.site;
