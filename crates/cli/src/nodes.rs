@@ -7,6 +7,7 @@ use falkon_provision::lrm::{Launch, OwnJobError, launches, quoted};
 use std::collections::VecDeque;
 use std::io;
 use std::process::Stdio;
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
@@ -14,6 +15,8 @@ use zeroize::Zeroizing;
 
 /// How long an executor whose run was killed goes on.
 const GIVE_UP: &str = "1m";
+/// How long launchers may take to end.
+const STOP_MAX: Duration = Duration::from_secs(10);
 /// The last lines of a launcher that are told when it fails, and bytes of each.
 const LINES_KEPT: usize = 5;
 const LINE_BYTES_MAX: usize = 1000;
@@ -174,7 +177,9 @@ impl Nodes {
                 let _ = kill_process(id, Signal::TERM);
             }
         }
-        while self.launchers.join_next().await.is_some() {}
+        let ended = async { while self.launchers.join_next().await.is_some() {} };
+        // What is left then is killed.
+        let _ = tokio::time::timeout(STOP_MAX, ended).await;
     }
 }
 
