@@ -9,6 +9,7 @@ mod plot;
 mod provision;
 mod show;
 mod side;
+mod tiers;
 
 pub use fields::{Description, FieldError, Variant};
 pub use side::{Job, run_each};
@@ -16,13 +17,21 @@ pub use side::{Job, run_each};
 use crate::description;
 use crate::exit::Exit;
 use crate::query::print;
-use clap::Args;
-use collective::Topic;
+use clap::{Args, ValueEnum};
 use falkon_sim::{Figures, SimError};
 use page::{Run, page};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+
+/// What has figures of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Topic {
+    /// Data that many tasks read together
+    Collective,
+    /// Executors below relays
+    Tiers,
+}
 
 /// `falkon sim`
 #[derive(Args, Debug)]
@@ -50,8 +59,10 @@ pub(crate) struct SimArgs {
 
 /// Runs the command.
 pub(crate) fn sim(args: &SimArgs) -> Exit {
-    if let Some(Topic::Collective) = args.figures {
-        return collective::collective(args.seed);
+    match args.figures {
+        Some(Topic::Collective) => return collective::collective(args.seed),
+        Some(Topic::Tiers) => return tiers::tiers(args.seed),
+        None => {}
     }
     let Some(file) = &args.file else {
         return Exit::usage("name a file with a scenario, or give --figures".to_owned());

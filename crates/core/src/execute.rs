@@ -275,7 +275,8 @@ pub struct Executor {
     departure: Departure,
     templates: Templates,
     queue: VecDeque<Queued>,
-    running: BTreeMap<TaskKey, Running>,
+    /// In boxes: most executors run few tasks, and a map has room for eleven.
+    running: BTreeMap<TaskKey, Box<Running>>,
     deadlines: BTreeSet<(Time, TaskKey)>,
     chains: Chains,
     updates: Updates,
@@ -529,14 +530,15 @@ impl Executor {
             Kind::Function => Link::Call(self.start_behind(&run, &more)),
             Kind::Noop | Kind::Sleep => Link::Alone,
         };
-        self.running.insert(key, Running { deadline, ..Running::new(run, gpus, link) });
+        let running = Running { deadline, ..Running::new(run, gpus, link) };
+        self.running.insert(key, Box::new(running));
     }
 
     /// Hands a task over to come after another in its room.
     fn start_after(&mut self, run: Queued, gpus: Vec<u32>, before: TaskKey, follower: Follower) {
         self.order_start(&run, &[], &gpus, Some(before));
         let (key, link) = (run.key(), Link::Follows(Box::new(follower)));
-        self.running.insert(key, Running::new(run, gpus, link));
+        self.running.insert(key, Box::new(Running::new(run, gpus, link)));
     }
 
     fn order_start(&mut self, run: &Queued, more: &[Queued], gpus: &[u32], after: Option<TaskKey>) {

@@ -1,18 +1,20 @@
 //! How fast the simulator is, and how much memory a node takes.
 //!
-//! `cargo bench -p falkon-sim -- [NODES[/DISPATCHERS]]...`: for each number,
-//! four sleeps of 4 s for each of four slots of so many nodes; for 0, the 250,000 tasks of the
+//! `cargo bench -p falkon-sim -- [NODES[/DISPATCHERS[/RELAYS]]]...`: for each number,
+//! four sleeps of 4 s for each slot of so many nodes, which have four, or one below
+//! relays; for 0, the 250,000 tasks of the
 //! MI workload, which read from a shared store (scenarios/mi-first-available).
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 use falkon_sim::{
     Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Inputs,
-    Nanos, Network, NodeGroup, PolicyOptions, Scenario, Store, TaskKind, Workload, run,
+    Nanos, Network, NodeGroup, PolicyOptions, Relays, Scenario, Store, TaskKind, Workload, run,
 };
 use std::time::Instant;
 
-fn scenario(nodes: u64, dispatchers: u32) -> Scenario {
+fn scenario(nodes: u64, dispatchers: u32, relays: u32) -> Scenario {
+    let slots = if relays > 0 { 1 } else { 4 };
     Scenario {
         name: "scale".to_owned(),
         dispatchers,
@@ -35,9 +37,10 @@ fn scenario(nodes: u64, dispatchers: u32) -> Scenario {
             node_bytes_per_s: 125e6,
             dispatcher_bytes_per_s: 125e6,
         },
+        relays: (relays > 0).then_some(Relays { count: relays, depth: 1 }),
         nodes: vec![NodeGroup {
             count: nodes,
-            slots: 4,
+            slots,
             speed: 1.0,
             from: Nanos(0),
             until: None,
@@ -49,7 +52,7 @@ fn scenario(nodes: u64, dispatchers: u32) -> Scenario {
         provision: None,
         workload: Workload {
             stages: Vec::new(),
-            tasks: nodes * 16,
+            tasks: nodes * 4 * u64::from(slots),
             kind: TaskKind::Sleep,
             run: Durations::Fixed(Nanos::from_seconds(4.0)),
             from: Nanos::from_seconds(5.0),
@@ -69,7 +72,7 @@ fn scenario(nodes: u64, dispatchers: u32) -> Scenario {
 
 /// The MI workload of data-diffusion §5.2 under first-available.
 fn mi() -> Scenario {
-    let mut scenario = scenario(64, 1);
+    let mut scenario = scenario(64, 1, 0);
     scenario.name = "mi-first-available".to_owned();
     scenario.nodes[0].slots = 2;
     scenario.workload.tasks = 250_000;
@@ -99,31 +102,36 @@ fn peak_mib() -> u64 {
     kib.unwrap_or(0) / 1024
 }
 
-/// `NODES` or `NODES/DISPATCHERS`.
-fn size(text: &str) -> Option<(u64, u32)> {
-    match text.split_once('/') {
-        Some((nodes, dispatchers)) => Some((nodes.parse().ok()?, dispatchers.parse().ok()?)),
-        None => Some((text.parse().ok()?, 1)),
-    }
+/// `NODES`, `NODES/DISPATCHERS` or `NODES/DISPATCHERS/RELAYS`.
+fn size(text: &str) -> Option<(u64, u32, u32)> {
+    let mut parts = text.split('/');
+    let nodes = parts.next()?.parse().ok()?;
+    let mut next = |default| parts.next().map_or(Some(default), |part| part.parse().ok());
+    Some((nodes, next(1)?, next(0)?))
 }
 
 fn main() {
-    let asked: Vec<(u64, u32)> = std::env::args().skip(1).filter_map(|text| size(&text)).collect();
-    let sizes =
-        if asked.is_empty() { vec![(0, 1), (64, 1), (1024, 1), (16_384, 1)] } else { asked };
-    for (nodes, dispatchers) in sizes {
+    let asked: Vec<(u64, u32, u32)> =
+        std::env::args().skip(1).filter_map(|text| size(&text)).collect();
+    let sizes = if asked.is_empty() {
+        vec![(0, 1, 0), (64, 1, 0), (1024, 1, 0), (16_384, 1, 0), (16_384, 1, 16)]
+    } else {
+        asked
+    };
+    for (nodes, dispatchers, relays) in sizes {
         let before = Instant::now();
-        let scenario = if nodes == 0 { mi() } else { scenario(nodes, dispatchers) };
+        let scenario = if nodes == 0 { mi() } else { scenario(nodes, dispatchers, relays) };
         match run(&scenario, 1) {
             Ok(figures) => {
                 let seconds = before.elapsed().as_secs_f64();
                 println!(
-                    "{nodes} nodes, {dispatchers} dispatchers: {} tasks, {} events in {seconds:.2} s ({:.0}/s), peak {} MiB; \
+                    "{nodes} nodes, {dispatchers} dispatchers, {relays} relays: {} tasks, {} events in {seconds:.2} s ({:.0}/s), peak {} MiB, {:.2} kB per node; \
                      efficiency {:.2} %, dispatcher busy {:.1} %",
                     figures.done,
                     figures.events,
                     figures.events as f64 / seconds,
                     peak_mib(),
+                    peak_mib() as f64 * 1048.576 / nodes.max(1) as f64,
                     figures.efficiency * 100.0,
                     figures.dispatcher_busy * 100.0
                 );

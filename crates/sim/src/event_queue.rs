@@ -3,7 +3,7 @@
 
 use crate::rng::mix;
 use crate::time::Nanos;
-use crate::world::{Failure, Inbound, TransferId, Way};
+use crate::world::{Failure, Inbound, Side, TransferId, Way};
 use falkon_core::data::stage::UnpackId;
 use falkon_core::execute::{CollectEvent, TaskKey};
 use falkon_core::provision::{AllocationId, Event as ProvisionEvent};
@@ -61,6 +61,18 @@ pub(crate) enum Event {
     ClientConnects(u32),
     /// A client submits the tasks that have arrived.
     ClientSubmits(u32),
+    /// A message arrives at a relay, from above or from its own dispatcher.
+    AtRelay { relay: u32, side: Side, connection: u64, bytes: Box<[u8]> },
+    /// A relay's process starts.
+    RelayStarts(u32),
+    /// A relay connects to the dispatcher above.
+    RelayConnects(u32),
+    /// A relay sees its connection end.
+    RelayCut { relay: u32, connection: u64 },
+    /// A relay's timeout may be due.
+    RelayTimer(u32),
+    /// A relay asks what nodes there are.
+    RelayLooks(u32),
     /// Something breaks.
     Fault,
     /// The provisioner looks at what there is, or hears from the LRM.
@@ -153,6 +165,14 @@ impl Event {
             Event::ClientCut { client, connection } => (12, *client, *connection, &[]),
             Event::ClientConnects(client) => (13, *client, 0, &[]),
             Event::ClientSubmits(client) => (14, *client, 0, &[]),
+            Event::AtRelay { relay, side, connection, bytes } => {
+                (32 + *side as u64, *relay, *connection, bytes)
+            }
+            Event::RelayStarts(relay) => (34, *relay, 0, &[]),
+            Event::RelayConnects(relay) => (35, *relay, 0, &[]),
+            Event::RelayCut { relay, connection } => (36, *relay, *connection, &[]),
+            Event::RelayTimer(relay) => (37, *relay, 0, &[]),
+            Event::RelayLooks(relay) => (38, *relay, 0, &[]),
             Event::Fault => (15, 0, 0, &[]),
             Event::Provisioner(answer) => (21, u32::from(answer.is_some()), 0, &[]),
             Event::LrmLooks => (22, 0, 0, &[]),

@@ -67,6 +67,11 @@ pub struct Figures {
     pub pages: (u64, u64),
     /// The share of its time that the busiest dispatcher was busy.
     pub dispatcher_busy: f64,
+    /// Relays below dispatchers.
+    pub relays: u64,
+    /// The share of its time that the busiest thread of a relay was busy: its
+    /// dispatcher, or what passes between that and the one above.
+    pub relay_busy: f64,
     /// Inputs of tasks that started, each of a task's different ones once.
     pub reads: Count,
     /// Of those, what was there already, or came for another.

@@ -3,10 +3,12 @@
 mod arrivals;
 mod error;
 mod provision;
+mod tiers;
 
 pub use arrivals::Arrivals;
 pub use error::ScenarioError;
 pub use provision::{Lrm, Provision};
+pub use tiers::Relays;
 
 pub(crate) use arrivals::Arriving;
 pub(crate) use provision::Staging;
@@ -45,6 +47,8 @@ pub struct Scenario {
     pub client: ClientCosts,
     /// What joins them.
     pub network: Network,
+    /// Relays between dispatchers and nodes; `None`: nodes connect to dispatchers.
+    pub relays: Option<Relays>,
     /// The nodes, group by group.
     pub nodes: Vec<NodeGroup>,
     /// Where the data objects are.
@@ -363,7 +367,8 @@ impl Durations {
     }
 
     /// The mean.
-    pub(crate) fn mean(&self) -> Nanos {
+    #[must_use]
+    pub fn mean(&self) -> Nanos {
         match *self {
             Durations::Fixed(run) | Durations::Exponential(run) => run,
             Durations::Uniform(least, most) => Nanos(least.0 / 2 + most.0 / 2),
@@ -393,6 +398,11 @@ pub struct Faults {
     pub dispatcher_crash: Option<Nanos>,
     /// From a dispatcher's crash until it is back.
     pub dispatcher_down: Nanos,
+    /// Between two crashes of a relay, of all together. It comes back with its
+    /// journal and its notes.
+    pub relay_crash: Option<Nanos>,
+    /// From a relay's crash until it is back.
+    pub relay_down: Nanos,
     /// Between two losses of a file in a node's cache, of all caches together;
     /// nobody notices before it is used.
     pub file_loss: Option<Nanos>,
@@ -426,6 +436,7 @@ impl Faults {
             || self.cut.is_some()
             || self.partition.is_some()
             || self.dispatcher_crash.is_some()
+            || self.relay_crash.is_some()
             || self.file_loss.is_some()
             || self.task_failure > 0.0
     }
@@ -522,6 +533,7 @@ impl Scenario {
             }
         }
         self.check_data()?;
+        self.check_relays()?;
         self.faults.check()
     }
 
@@ -594,6 +606,7 @@ impl Faults {
             self.cut,
             self.partition,
             self.dispatcher_crash,
+            self.relay_crash,
             self.file_loss,
             self.disk_hang,
             self.disk_full,

@@ -2,7 +2,9 @@
 //!
 //! Each dispatcher has a client of its own and its share of the nodes: task
 //! `t` of the workload is task `t / D` of client `t mod D`, and node `n`
-//! belongs to dispatcher `n mod D`.
+//! belongs to dispatcher `n mod D`. Relays are dispatchers too, which follow
+//! those that have clients, tier by tier; with them, node `n` belongs to relay
+//! `n mod R` of the `R` of the lowest tier.
 
 mod client;
 mod clock;
@@ -19,12 +21,14 @@ mod node;
 mod objects;
 mod pages;
 mod provision;
+mod relay;
 mod transfer;
 
 pub use error::{SimError, Unfinished};
 
 pub(crate) use connections::Way;
 pub(crate) use dispatcher::Inbound;
+pub(crate) use relay::Side;
 pub(crate) use transfer::{Failure, TransferId};
 
 use crate::event_queue::{Event, EventQueue};
@@ -42,6 +46,7 @@ use falkon_core::dispatch::Record;
 use falkon_core::metrics;
 use node::Node;
 use provision::Provisioning;
+use relay::Relaying;
 use transfer::Transfers;
 
 /// Streams of random numbers that must not depend on one another.
@@ -97,7 +102,9 @@ struct World<'a> {
     seed: u64,
     events: EventQueue,
     rng: Rng,
+    /// Those of clients, and those of relays.
     dispatchers: Vec<Dispatching>,
+    relays: Vec<Relaying>,
     nodes: Vec<Node>,
     clients: Vec<Client>,
     ledgers: Vec<Ledger>,
@@ -155,14 +162,16 @@ impl<'a> World<'a> {
         let objects = scenario.workload.inputs.map_or(0, |inputs| inputs.objects);
         let keeps_journal =
             scenario.faults.dispatcher_crash.is_some() || scenario.faults.disk_full.is_some();
+        let keeps_notes = scenario.faults.relay_crash.is_some();
+        let tree = scenario.tree();
         let mut nodes = Vec::with_capacity(scenario.nodes_count() as usize);
         for group in &scenario.nodes {
             for _ in 0..group.count {
                 let number = nodes.len() as u64;
                 let slow = fraction_of(seed ^ SEED_SLOW, number) < scenario.faults.slow_share;
                 let factor = if slow { scenario.faults.slow_factor } else { 1.0 };
-                let dispatcher = (number % shares) as u32;
-                let mut node = Node::new(number, dispatcher, group, group.speed / factor);
+                let (host, client) = tree.of_node(number);
+                let mut node = Node::new(number, (host, client), group, group.speed / factor);
                 let bytes = scenario.workload.inputs.map_or(0, |inputs| inputs.object_bytes);
                 let memory = group.disk.and_then(|disk| disk.memory);
                 node.pages = memory.map(|memory| disk::Pages::new(&memory, bytes));
@@ -174,8 +183,19 @@ impl<'a> World<'a> {
             seed,
             events: EventQueue::default(),
             rng: Rng::new(seed ^ SEED_FAULTS),
-            dispatchers: (0..shares)
-                .map(|_| Dispatching::new(keeps_journal, scenario.results_bytes))
+            dispatchers: (0..tree.hosts())
+                .map(|host| {
+                    let is_relay = u64::from(host) >= shares;
+                    let keeps = if is_relay { keeps_notes } else { keeps_journal };
+                    Dispatching::new(keeps, scenario.results_bytes)
+                })
+                .collect(),
+            relays: (0..)
+                .zip(&tree.above)
+                .map(|(number, above)| {
+                    let host = scenario.dispatchers + number;
+                    Relaying::new(number, host, *above, keeps_notes)
+                })
                 .collect(),
             next_incarnation: nodes.len() as u64 + 1,
             transfers: Transfers::new(scenario),
@@ -256,6 +276,9 @@ impl<'a> World<'a> {
                 }
                 number += 1;
             }
+        }
+        for relay in 0..self.relays.len() as u32 {
+            self.events.plan(Nanos(0), Event::RelayStarts(relay));
         }
         for client in 0..self.scenario.dispatchers {
             self.events.plan(Nanos(0), Event::ClientConnects(client));
@@ -339,6 +362,20 @@ impl<'a> World<'a> {
             }
             Event::PeerHungUp { node, incarnation, transfer } => {
                 self.peer_hung_up(node, incarnation, transfer)
+            }
+            Event::AtRelay { relay, side, connection, bytes } => {
+                self.relay_hears(relay, side, connection, &bytes)
+            }
+            Event::RelayStarts(relay) => self.relay_starts(relay),
+            Event::RelayConnects(relay) => {
+                self.relay_connects(relay);
+                Ok(())
+            }
+            Event::RelayCut { relay, connection } => self.relay_cut(relay, connection),
+            Event::RelayTimer(relay) => self.relay_timer(relay),
+            Event::RelayLooks(relay) => {
+                self.relay_looks(relay);
+                Ok(())
             }
             Event::AtClient { client, connection, bytes } => {
                 self.client_hears(client, connection, &bytes)
@@ -439,7 +476,10 @@ impl<'a> World<'a> {
         let slots = self.scenario.slots();
         let pages = self.dispatchers.iter().map(|one| (one.pages.stored, one.pages.refused));
         let pages = pages.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-        let busiest = self.dispatchers.iter().map(|one| one.busy.0).max().unwrap_or(0);
+        let (clients, lent) = self.dispatchers.split_at(self.clients.len());
+        let busiest = clients.iter().map(|one| one.busy.0).max().unwrap_or(0);
+        let own = lent.iter().map(|one| one.busy).zip(&self.relays);
+        let busiest_relay = own.map(|(own, relay)| own.max(relay.busy).0).max();
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 1.0 };
         let events = self.events.happened;
         let provisioned = self.provisioned(end);
@@ -483,6 +523,8 @@ impl<'a> World<'a> {
             faults: measured.faults,
             pages,
             dispatcher_busy: share(busiest as f64, end.0 as f64),
+            relays: self.relays.len() as u64,
+            relay_busy: busiest_relay.map_or(0.0, |busy| share(busy as f64, end.0 as f64)),
             reads: measured.reads,
             local,
             peer: measured.peer,

@@ -5,16 +5,8 @@ mod collected;
 
 use super::{Description, FieldError, Job, Variant, print, run_each};
 use crate::exit::Exit;
-use clap::ValueEnum;
 use falkon_core::data::broadcast::Chunks;
 use falkon_sim::{Figures, Nanos, NodeGroup, Scenario};
-
-/// What has figures of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Topic {
-    /// Data that many tasks read together
-    Collective,
-}
 
 /// One of so many nodes is killed in a broadcast, if any are.
 const NODES_PER_DEATH: u64 = 100;

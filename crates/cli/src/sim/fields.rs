@@ -5,8 +5,8 @@ use super::provision::{LrmFields, ProvisionFields, StageFields, stages};
 use crate::amount::{Amount, Rate, Size, Time};
 use falkon_sim::{
     Arrivals, Choice, Disk, Durations, Eviction, Faults, Inputs, Memory, Nanos, Network, NodeCache,
-    NodeGroup, OptionsError, Outputs, PolicyError, PolicyName, PolicyOptions, Scenario, Store,
-    TaskKind, Workload,
+    NodeGroup, OptionsError, Outputs, PolicyError, PolicyName, PolicyOptions, Relays, Scenario,
+    Store, TaskKind, Workload,
 };
 use serde::Deserialize;
 
@@ -73,6 +73,7 @@ pub struct Description {
     workload: WorkloadFields,
     #[serde(default)]
     policy: PolicyFields,
+    relays: Option<RelayFields>,
     nodes: Vec<NodeFields>,
     #[serde(default)]
     network: NetworkFields,
@@ -161,6 +162,14 @@ struct PolicyFields {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct RelayFields {
+    count: u32,
+    #[serde(default = "one")]
+    depth: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct StoreFields {
     bandwidth: Amount<Rate>,
     operation: Option<Amount<Time>>,
@@ -245,6 +254,8 @@ struct FaultFields {
     partition_share: f64,
     dispatcher_crash: Option<Amount<Time>>,
     dispatcher_down: Option<Amount<Time>>,
+    relay_crash: Option<Amount<Time>>,
+    relay_down: Option<Amount<Time>>,
     file_loss: Option<Amount<Time>>,
     disk_hang: Option<Amount<Time>>,
     disk_hang_length: Option<Amount<Time>>,
@@ -413,6 +424,10 @@ impl Description {
                     .unwrap_or(self.network.node_bandwidth)
                     .value,
             },
+            relays: self
+                .relays
+                .as_ref()
+                .map(|relays| Relays { count: relays.count, depth: relays.depth }),
             nodes: self
                 .nodes
                 .iter()
@@ -639,6 +654,8 @@ impl FaultFields {
             partition_share: self.partition_share,
             dispatcher_crash: self.dispatcher_crash.map(nanos),
             dispatcher_down: span(self.dispatcher_down),
+            relay_crash: self.relay_crash.map(nanos),
+            relay_down: span(self.relay_down),
             file_loss: self.file_loss.map(nanos),
             disk_hang: self.disk_hang.map(nanos),
             disk_hang_length: span(self.disk_hang_length),

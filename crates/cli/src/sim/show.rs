@@ -14,10 +14,14 @@ pub(super) fn table(scenario: &Scenario, seed: u64, figures: &Figures) -> String
     let mut out = String::new();
     let nodes = scenario.nodes_count();
     let name = if scenario.name.is_empty() { "scenario" } else { &scenario.name };
+    let below = match figures.relays {
+        0 => String::new(),
+        relays => format!(" with {} relays", shown(relays as f64)),
+    };
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "{name}: {} tasks on {} nodes with {} slots, {} dispatchers, seed {seed}",
+        "{name}: {} tasks on {} nodes with {} slots, {} dispatchers{below}, seed {seed}",
         shown(scenario.workload.tasks as f64),
         shown(nodes as f64),
         shown(figures.slots as f64),
@@ -99,6 +103,9 @@ pub(super) fn facts(scenario: &Scenario, figures: &Figures) -> Vec<Fact> {
     line("messages", figures.messages as f64, "");
     line("  of bytes", figures.message_bytes as f64, "");
     line("busiest dispatcher, busy", figures.dispatcher_busy * 100.0, "%");
+    if figures.relays > 0 {
+        line("busiest relay, busy", figures.relay_busy * 100.0, "%");
+    }
     line("events simulated", figures.events as f64, "");
     facts
 }
@@ -220,6 +227,8 @@ struct JsonRun<'a> {
     pages_stored: u64,
     pages_refused: u64,
     dispatcher_busy: f64,
+    relays: u64,
+    relay_busy: f64,
     reads: JsonCount,
     local: JsonCount,
     peer: JsonCount,
@@ -353,6 +362,8 @@ pub(super) fn json(
         pages_stored: figures.pages.0,
         pages_refused: figures.pages.1,
         dispatcher_busy: figures.dispatcher_busy,
+        relays: figures.relays,
+        relay_busy: figures.relay_busy,
         reads: figures.reads.into(),
         local: figures.local.into(),
         peer: figures.peer.into(),

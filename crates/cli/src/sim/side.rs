@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Nodes of the scenarios that run side by side, unless one has more: each
-/// takes some ten kilobytes.
+/// takes some eight kilobytes.
 const SIDE_NODES_MAX: u64 = 250_000;
 /// How often the line is drawn.
 const REDRAW: Duration = Duration::from_millis(250);

@@ -190,7 +190,8 @@ impl Executor {
                 Some(_) => {
                     let (first, row) = (run.first + at, run.row + at);
                     let one = Queued { first, row, ..run.clone() };
-                    self.running.insert(key, Running::new(one, Vec::new(), Link::Call(call)));
+                    let running = Running::new(one, Vec::new(), Link::Call(call));
+                    self.running.insert(key, Box::new(running));
                 }
             }
         }
@@ -216,11 +217,11 @@ impl Executor {
     pub(super) fn unlink(&mut self, gone: Call) {
         let Some(before) = gone.behind else { return };
         // A shell that returns calls run by run may return the first ones first.
-        if let Some(call) = self.running.get_mut(&before).and_then(Running::call_mut) {
+        if let Some(call) = self.running.get_mut(&before).and_then(|run| run.call_mut()) {
             call.next = gone.next;
         }
         let next = gone.next.and_then(|next| self.running.get_mut(&next));
-        if let Some(call) = next.and_then(Running::call_mut) {
+        if let Some(call) = next.and_then(|run| run.call_mut()) {
             call.behind = Some(before);
         }
     }
@@ -313,7 +314,7 @@ impl Executor {
         let is_function = run.class.kind == Kind::Function;
         ensure!(run.call().is_some() == is_function, "task {task} is a call, or is not");
         let Some(call) = run.call() else { return Ok(()) };
-        let of = |key: TaskKey| self.running.get(&key).and_then(Running::call);
+        let of = |key: TaskKey| self.running.get(&key).and_then(|run| run.call());
         if let Some(next) = call.next {
             let behind = of(next).and_then(|next| next.behind);
             ensure!(behind == Some(key), "task {task} has lost a call");

@@ -267,7 +267,10 @@ impl Executor {
             let same = |leader: &Running| {
                 leader.class.resources == run.class.resources && leader.gpus == run.gpus
             };
-            ensure!(leader.is_some_and(same), "task {task} comes after nothing that is like it");
+            ensure!(
+                leader.is_some_and(|leader| same(leader)),
+                "task {task} comes after nothing that is like it"
+            );
             ensure!(chains.followers.contains(key), "task {task} follows in secret");
         }
         let listed: usize = chains.chains.values().map(|chain| chain.followers.len()).sum();

@@ -62,7 +62,7 @@ impl Executor {
     /// Takes a started task out of the books. If it has `ended`, its room
     /// passes on to the call behind it or the process that comes after it;
     /// else, or without one, it is free.
-    pub(super) fn vacate(&mut self, key: TaskKey, ended: Option<Time>) -> Option<Running> {
+    pub(super) fn vacate(&mut self, key: TaskKey, ended: Option<Time>) -> Option<Box<Running>> {
         let run = self.running.remove(&key)?;
         if let Some(at) = run.deadline {
             self.deadlines.remove(&(at, key));

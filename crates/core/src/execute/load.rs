@@ -4,6 +4,7 @@ use super::Executor;
 use crate::dispatch::Held;
 use crate::limits::{JOIN_RUNS_MAX, RUNNING_TASKS_MAX};
 use crate::task::{Resources, TaskId};
+use std::collections::VecDeque;
 
 impl Executor {
     /// Tasks queued, and tasks running, here.
@@ -19,6 +20,18 @@ impl Executor {
     #[must_use]
     pub fn free(&self) -> &Resources {
         self.room.free()
+    }
+
+    /// Gives memory back that is kept for events to come: who holds very many executors
+    /// calls it now and then.
+    pub fn give_memory_back(&mut self) {
+        if self.actions.is_empty() {
+            self.actions = VecDeque::new();
+        }
+        if self.queue.is_empty() {
+            self.queue = VecDeque::new();
+        }
+        self.updates.give_memory_back();
     }
 
     /// Adds what waits to the tasks that the executor has. What is not named is

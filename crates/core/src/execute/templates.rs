@@ -29,7 +29,7 @@ pub(super) struct Gone(pub(super) TemplateId);
 pub(super) struct Templates {
     /// This session's numbers of templates → ours.
     batches: BTreeMap<BatchId, TemplateId>,
-    templates: BTreeMap<TemplateId, Template>,
+    templates: BTreeMap<TemplateId, Box<Template>>,
     next: u64,
 }
 
@@ -46,7 +46,8 @@ impl Templates {
         let gone = before.and_then(|before| self.set_forgotten(before));
         let classes = classes.into_iter().map(Arc::new).collect();
         let pace = Pace::default();
-        self.templates.insert(id, Template { classes, uses: 0, forgotten: false, pace });
+        let template = Template { classes, uses: 0, forgotten: false, pace };
+        self.templates.insert(id, Box::new(template));
         (id, gone)
     }
 

@@ -67,6 +67,16 @@ fn size(report: &Report) -> u64 {
 }
 
 impl Updates {
+    /// Gives memory back that is kept for reports to come.
+    pub(super) fn give_memory_back(&mut self) {
+        if self.pending.is_empty() {
+            self.pending = VecDeque::new();
+        }
+        if self.sent.is_empty() {
+            self.sent = VecDeque::new();
+        }
+    }
+
     pub(crate) fn push(&mut self, mut report: Report) {
         report.bound();
         self.bytes += size(&report);

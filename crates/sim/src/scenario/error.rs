@@ -26,6 +26,29 @@ pub enum ScenarioError {
         /// How many nodes there are.
         nodes: u64,
     },
+    /// There are fewer relays than dispatchers, or more than nodes.
+    #[error(
+        "the scenario has {found} relays: give at least one for each dispatcher, and a node for \
+         each"
+    )]
+    Relays {
+        /// How many.
+        found: u32,
+    },
+    /// There is no tier of relays, or too many.
+    #[error("relays are in {found} tiers: give from 1 to {most}")]
+    RelayDepth {
+        /// How many.
+        found: u32,
+        /// How many there may be.
+        most: u32,
+    },
+    /// What relays do not pass on, or do not get.
+    #[error(
+        "simulated relays have nodes that are there by themselves, whose tasks read and write no \
+         data objects"
+    )]
+    RelaysAlone,
     /// A node has no slots, or too many.
     #[error("a node has {found} slots: give from 1 to {most}")]
     Slots {

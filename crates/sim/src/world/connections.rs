@@ -7,6 +7,8 @@
 //! over a link that a partition has cut arrives after it, as TCP would send it
 //! again.
 
+use super::dispatcher::Dispatching;
+use super::relay::Side;
 use super::transfer::{Ends, TransferId};
 use super::{Inbound, World};
 use crate::event_queue::Event;
@@ -29,6 +31,16 @@ pub(crate) enum Way {
     Up,
     /// From it.
     Down,
+}
+
+impl Way {
+    /// The other direction.
+    fn back(self) -> Way {
+        match self {
+            Way::Up => Way::Down,
+            Way::Down => Way::Up,
+        }
+    }
 }
 
 /// When a link is free for the next short message, each way.
@@ -69,6 +81,10 @@ struct Lane {
 pub(super) enum Who {
     Node(u32),
     Client(u32),
+    /// A relay, of the dispatcher above it.
+    Relay(u32),
+    /// A relay, of its own dispatcher, in the same process.
+    Owner(u32),
 }
 
 /// A dispatcher's side of a connection.
@@ -93,6 +109,14 @@ impl Peer {
     }
 }
 
+impl Dispatching {
+    /// Somebody connects. Returns the number of the connection.
+    pub(super) fn open_for(&mut self, who: Who) -> u64 {
+        self.peers.push(Peer::new(who));
+        self.peers.len() as u64 - 1
+    }
+}
+
 /// The time that so many bytes take at so many per second.
 pub(super) fn span_of(bytes: usize, bytes_per_s: f64) -> Nanos {
     Nanos((bytes as f64 / bytes_per_s * SECOND_NANOS as f64) as u64)
@@ -103,7 +127,8 @@ impl World<'_> {
     fn cut_off_until(&self, who: Who) -> Nanos {
         match who {
             Who::Node(node) => self.nodes[node as usize].cut_off_until,
-            Who::Client(_) => Nanos(0),
+            Who::Relay(relay) => self.relays[relay as usize].cut_off_until,
+            Who::Client(_) | Who::Owner(_) => Nanos(0),
         }
     }
 
@@ -117,13 +142,20 @@ impl World<'_> {
         bytes: usize,
     ) -> Nanos {
         let network = &self.scenario.network;
-        let turns = match who {
-            Who::Node(node) => &mut self.nodes[node as usize].turns,
-            Who::Client(client) => &mut self.clients[client as usize].turns,
+        let node_rate = network.node_bytes_per_s;
+        // What goes up to the dispatcher above leaves a relay's own link.
+        let (turns, side, rate) = match who {
+            Who::Node(node) => (&mut self.nodes[node as usize].turns, way, node_rate),
+            Who::Client(client) => (&mut self.clients[client as usize].turns, way, node_rate),
+            Who::Relay(relay) | Who::Owner(relay) => {
+                let host = self.relays[relay as usize].host();
+                let turns = &mut self.dispatchers[host as usize].turns;
+                (turns, way.back(), network.dispatcher_bytes_per_s)
+            }
         };
         // It passes through: both links take it in at the same time.
-        let span = span_of(bytes, network.node_bytes_per_s);
-        let (begins, passed) = turns.take(way, departs, span);
+        let span = span_of(bytes, rate);
+        let (begins, passed) = turns.take(side, departs, span);
         let turns = &mut self.dispatchers[dispatcher as usize].turns;
         let span = span_of(bytes, network.dispatcher_bytes_per_s);
         let (_, ends) = turns.take(way, begins, span);
@@ -136,8 +168,7 @@ impl World<'_> {
         if host.down_until > self.events.now {
             return None;
         }
-        let connection = host.peers.len() as u64;
-        host.peers.push(Peer::new(who));
+        let connection = host.open_for(who);
         let mut at = self.events.now.max(self.cut_off_until(who));
         for _ in 0..CONNECT_LATENCIES {
             at = at.after(self.scenario.network.latency);
@@ -163,6 +194,9 @@ impl World<'_> {
     ) {
         let now = self.events.now;
         let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
+        if let Who::Owner(relay) = peer.who {
+            return self.pass_within(relay, connection, way, departs, bytes);
+        }
         // A client that is busy sends later, when others may have their turn.
         let later = matches!((peer.who, way), (Who::Client(_), Way::Up)) && departs > now;
         let queue = &mut peer.lane(way).queue;
@@ -253,6 +287,10 @@ impl World<'_> {
             Who::Client(client) => {
                 self.events.plan(last, Event::AtClient { client, connection, bytes });
             }
+            Who::Relay(relay) => {
+                self.plan_at_relay(relay, Side::Above, connection, last, bytes);
+            }
+            Who::Owner(relay) => self.plan_at_relay(relay, Side::Own, connection, last, bytes),
         }
     }
 
@@ -287,6 +325,13 @@ impl World<'_> {
                 self.events.plan(at, Event::NodeCut { node, connection });
             }
             Who::Client(client) => self.events.plan(at, Event::ClientCut { client, connection }),
+            Who::Relay(relay) => {
+                let there = &self.relays[relay as usize];
+                let at = at.max(there.cut_off_until).max(there.busy_until);
+                self.events.plan(at, Event::RelayCut { relay, connection });
+            }
+            // They die together.
+            Who::Owner(_) => {}
         }
     }
 

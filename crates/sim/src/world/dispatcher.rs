@@ -83,7 +83,7 @@ impl Classify for Outgoing {
 
 impl DispatcherCosts {
     /// For one message.
-    fn of(&self, bytes: usize, entries: u64, decisions: u64) -> Nanos {
+    pub(super) fn of(&self, bytes: usize, entries: u64, decisions: u64) -> Nanos {
         let each = Nanos(self.entry.0 * entries + self.decision.0 * decisions);
         self.message.after(each).after(span_of(bytes, self.bytes_per_s))
     }
@@ -282,9 +282,10 @@ impl Dispatching {
         if !peer.is_open {
             return Ok(0);
         }
-        let (event, entries) = match (inbound, peer.who) {
-            (Inbound::Opened(_), Who::Client(_)) => return Ok(0),
-            (Inbound::Opened(_), Who::Node(_)) => {
+        let who = peer.who;
+        let (event, entries) = match (inbound, who) {
+            (Inbound::Opened(_), Who::Client(_) | Who::Owner(_)) => return Ok(0),
+            (Inbound::Opened(_), Who::Node(_) | Who::Relay(_)) => {
                 let bytes =
                     ToExecutor::Welcome { peer_secret: None, now: self.clock.at(now) }.to_bytes();
                 let (rank, traffic) = (2, Traffic::Tasks(0));
@@ -296,9 +297,9 @@ impl Dispatching {
                 self.acks.handle(self.clock.at(now), AckEvent::Closed(connection));
                 (CoreEvent::Closed { connection }, 0)
             }
-            (Inbound::Message(_, bytes), Who::Node(node)) => {
+            (Inbound::Message(_, bytes), Who::Node(_) | Who::Relay(_)) => {
                 let message = FromExecutor::from_bytes(&bytes)
-                    .map_err(|error| format!("a message of node {node} is no message: {error}"))?;
+                    .map_err(|error| format!("a message of {who:?} is no message: {error}"))?;
                 match message {
                     FromExecutor::Join(join) => {
                         let entries = (join.reports.len() + join.held.len()) as u64;
@@ -310,14 +311,19 @@ impl Dispatching {
                     }
                 }
             }
-            (Inbound::Message(_, bytes), Who::Client(client)) => {
-                let message = FromClient::from_bytes(&bytes).map_err(|error| {
-                    format!("a message of client {client} is no message: {error}")
-                })?;
+            (Inbound::Message(_, bytes), Who::Client(_) | Who::Owner(_)) => {
+                let message = FromClient::from_bytes(&bytes)
+                    .map_err(|error| format!("a message of {who:?} is no message: {error}"))?;
                 let now = self.clock.at(now);
                 self.acks.handle(now, AckEvent::Received(connection));
                 if matches!(message, FromClient::Subscribe { .. }) {
                     self.acks.handle(now, AckEvent::Subscribed(connection));
+                }
+                if let FromClient::Subtree { request, relay } = message {
+                    let subtree = self.core.subtree(relay);
+                    let bytes = ToClient::Subtree { request, subtree }.to_bytes();
+                    outgoing.push(Outgoing::plain(connection, bytes));
+                    return Ok(0);
                 }
                 client_says(connection, message)?
             }
@@ -335,7 +341,7 @@ impl Dispatching {
                     self.journal.append(&record);
                     continue;
                 }
-                // No simulated executor is a relay.
+                // No simulated relay gets nodes.
                 Action::Expired { .. } | Action::AwaitWritten { .. } | Action::Unmet { .. } => {
                     continue;
                 }
@@ -407,6 +413,12 @@ fn client_says(connection: ConnectionId, message: FromClient) -> Result<(CoreEve
         }
         FromClient::Subscribe { request, instance, from } => {
             (CoreEvent::Subscribe { connection, request, instance, from }, 0)
+        }
+        FromClient::Cancel { request, instance, selection } => {
+            (CoreEvent::Cancel { connection, request, instance, selection }, 0)
+        }
+        FromClient::Withdraw { request, instance, count } => {
+            (CoreEvent::Withdraw { connection, request, instance, count }, 0)
         }
         FromClient::Acknowledge { instance, upto } => {
             (CoreEvent::Acknowledge { connection, instance, upto }, 0)

@@ -15,6 +15,7 @@ enum Fault {
     Cut,
     Partition,
     DispatcherCrash,
+    RelayCrash,
     FileLoss,
     DiskHang,
     DiskFull,
@@ -29,6 +30,7 @@ impl World<'_> {
             (Fault::Cut, faults.cut),
             (Fault::Partition, faults.partition),
             (Fault::DispatcherCrash, faults.dispatcher_crash),
+            (Fault::RelayCrash, faults.relay_crash),
             (Fault::FileLoss, faults.file_loss),
             (Fault::DiskHang, faults.disk_hang),
             (Fault::DiskFull, faults.disk_full),
@@ -69,12 +71,35 @@ impl World<'_> {
             Some(Fault::Cut) => self.cut(),
             Some(Fault::Partition) => self.partition(),
             Some(Fault::DispatcherCrash) => self.crash_dispatcher()?,
+            Some(Fault::RelayCrash) => self.crash_relay()?,
             Some(Fault::FileLoss) => self.lose_file(),
             Some(Fault::DiskHang) => self.hang_disk(),
             Some(Fault::DiskFull) => self.fill_disk(),
             None => {}
         }
         self.plan_fault();
+        Ok(())
+    }
+
+    /// A node is gone with all that ran there; it may come back.
+    fn crash_node(&mut self, number: u32) -> Result<(), Broken> {
+        let now = self.events.now;
+        let down = self.scenario.faults.node_down;
+        let node = &mut self.nodes[number as usize];
+        let is_out = self.scenario.provision.is_some() && node.lease.is_none();
+        if node.down_until > now || is_out {
+            return Ok(());
+        }
+        self.measured.faults += 1;
+        // The process died and its kernel says so; or the machine did, and
+        // nobody says anything.
+        let is_silent = self.rng.fraction() >= 0.5;
+        self.stop_node(number, is_silent)?;
+        self.nodes[number as usize].down_until = Nanos(u64::MAX);
+        if down > Nanos(0) {
+            self.nodes[number as usize].down_until = now.after(down);
+            self.events.plan(now.after(down), Event::NodeConnects(number));
+        }
         Ok(())
     }
 
@@ -88,6 +113,9 @@ impl World<'_> {
             return;
         };
         let who = peer.who;
+        if matches!(who, Who::Owner(_)) {
+            return;
+        }
         self.measured.faults += 1;
         let longest = Nanos(self.scenario.network.latency.0.saturating_mul(4));
         let here = self.events.now.after(self.rng.span(longest));
@@ -98,10 +126,12 @@ impl World<'_> {
             Who::Client(client) => {
                 self.events.plan(there, Event::ClientCut { client, connection });
             }
+            Who::Relay(relay) => self.events.plan(there, Event::RelayCut { relay, connection }),
+            Who::Owner(_) => {}
         }
     }
 
-    /// Some nodes are out of reach for a while.
+    /// Some nodes and relays are out of reach for a while.
     fn partition(&mut self) {
         self.measured.faults += 1;
         let until = self.events.now.after(self.scenario.faults.partition_length);
@@ -109,6 +139,11 @@ impl World<'_> {
             if self.rng.fraction() < self.scenario.faults.partition_share {
                 let node = &mut self.nodes[at];
                 node.cut_off_until = node.cut_off_until.max(until);
+            }
+        }
+        for relay in &mut self.relays {
+            if self.rng.fraction() < self.scenario.faults.partition_share {
+                relay.cut_off_until = relay.cut_off_until.max(until);
             }
         }
     }
@@ -126,7 +161,7 @@ impl World<'_> {
     fn fill_disk(&mut self) {
         self.measured.faults += 1;
         let until = self.events.now.after(self.scenario.faults.disk_full_length);
-        let number = self.rng.below(self.dispatchers.len() as u64) as usize;
+        let number = self.rng.below(self.clients.len() as u64) as usize;
         let nearly = self.rng.fraction() < 0.5;
         self.dispatchers[number].journal.fill(until, nearly);
     }
@@ -134,12 +169,21 @@ impl World<'_> {
     /// `kill -9`, and later a process that knows the journal.
     fn crash_dispatcher(&mut self) -> Result<(), Broken> {
         let now = self.events.now;
-        let number = self.rng.below(self.dispatchers.len() as u64) as u32;
-        let host = &self.dispatchers[number as usize];
-        if host.down_until > now {
+        let number = self.rng.below(self.clients.len() as u64) as u32;
+        if self.dispatchers[number as usize].down_until > now {
             return Ok(());
         }
         self.measured.faults += 1;
+        let back = now.after(self.scenario.faults.dispatcher_down).after(Nanos(1));
+        self.restart_dispatcher(number, back)?;
+        self.restart_provisioner();
+        Ok(())
+    }
+
+    /// A dispatcher's process ends, and another one goes on from the journal.
+    pub(super) fn restart_dispatcher(&mut self, number: u32, back: Nanos) -> Result<(), Broken> {
+        let now = self.events.now;
+        let host = &self.dispatchers[number as usize];
         let open: Vec<u64> = (0..host.peers.len() as u64)
             .filter(|connection| host.peers[*connection as usize].is_open)
             .collect();
@@ -147,7 +191,6 @@ impl World<'_> {
         for connection in open {
             self.close_at_peer(number, connection, noticed);
         }
-        let back = now.after(self.scenario.faults.dispatcher_down).after(Nanos(1));
         let step = match self.scenario.faults.clock_step {
             Nanos(0) => Nanos(0),
             most => self.rng.span(most),
@@ -169,7 +212,6 @@ impl World<'_> {
         host.clock.reads(back, core.now());
         host.pages.keep(&core);
         host.core = core;
-        self.restart_provisioner();
         self.wake_dispatcher(number);
         Ok(())
     }

@@ -15,7 +15,7 @@ use falkon_core::data::stage::Event as StageEvent;
 use falkon_core::dispatch::Lease;
 use falkon_core::execute::{Action, Event as CoreEvent, Executor, Start, TaskKey};
 use falkon_core::result::Outcome;
-use falkon_core::task::{AllocationId, Kind, Resources};
+use falkon_core::task::{AllocationId, Kind, Resources, Rows};
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromExecutor, ToExecutor};
 use std::collections::BTreeMap;
@@ -24,6 +24,8 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 struct Process {
     key: TaskKey,
+    /// Its number at its client.
+    task: u64,
     /// It has its slot from then on.
     started: Nanos,
     /// Unknown while it reads.
@@ -78,6 +80,8 @@ pub(super) struct Node {
     /// Outputs that are staged, and what others have handed over, with their bytes.
     pub(super) staged: BTreeMap<ItemId, u64>,
     pub(super) dispatcher: u32,
+    /// Whose tasks it runs.
+    pub(super) client: u32,
     pub(super) connection: Option<u64>,
     /// Its link, for short messages.
     pub(super) turns: Turns,
@@ -87,6 +91,7 @@ pub(super) struct Node {
     is_joined: bool,
     slots: u32,
     speed: f64,
+    /// No longer than they have to be.
     processes: Vec<Process>,
     /// Tasks that start when another ends, by that other.
     waiting: Vec<Waits>,
@@ -129,7 +134,13 @@ fn executor(
 }
 
 impl Node {
-    pub(super) fn new(number: u64, dispatcher: u32, group: &NodeGroup, speed: f64) -> Node {
+    /// A node of a dispatcher, that runs a client's tasks.
+    pub(super) fn new(
+        number: u64,
+        (dispatcher, client): (u32, u32),
+        group: &NodeGroup,
+        speed: f64,
+    ) -> Node {
         let (slots, cache, idle_exit) = (group.slots, group.cache, group.idle_exit);
         Node {
             machine: executor(number + 1, number, slots, cache.as_ref(), idle_exit),
@@ -141,6 +152,7 @@ impl Node {
             pages: None,
             staged: BTreeMap::new(),
             dispatcher,
+            client,
             connection: None,
             turns: Turns::default(),
             busy_until: Nanos(0),
@@ -190,6 +202,17 @@ impl Node {
             }
             self.ended.push(CoreEvent::TakenBack(key));
         }
+    }
+}
+
+/// The number of a task at its client, which its row says: below a relay it has another
+/// number.
+fn task_of(start: &Start) -> u64 {
+    match &*start.rows {
+        Rows::Computed { factors, offset } if factors.len() == 1 => {
+            factors[0].value(offset + start.row).cast_unsigned()
+        }
+        _ => start.key.task.0,
     }
 }
 
@@ -296,11 +319,12 @@ impl World<'_> {
             if node.ended.is_empty() {
                 break;
             }
-            for event in node.ended.drain(..) {
+            for event in std::mem::take(&mut node.ended) {
                 node.machine.handle(node.clock.at(now), event);
             }
         }
         let node = &mut self.nodes[number as usize];
+        node.machine.give_memory_back();
         if self.scenario.check_all {
             node.machine.check().map_err(|error| format!("node {number}: {error}"))?;
         }
@@ -404,7 +428,7 @@ impl World<'_> {
 
     fn start(&mut self, number: u32, start: &Start, has_inputs: bool) -> Result<(), Broken> {
         let now = self.events.now;
-        let (key, count) = (start.key, start.count);
+        let (key, count, task) = (start.key, start.count, task_of(start));
         if !has_inputs {
             return self.end_unstarted(number, key, Outcome::NoInput);
         }
@@ -413,11 +437,11 @@ impl World<'_> {
             self.wait_for_disk(number, start.clone(), now.after(FILE_LIMIT));
             return Ok(());
         }
-        let client = node.dispatcher;
+        let client = node.client;
         let ledger = &mut self.ledgers[client as usize];
-        ledger.started(key.task.0, count)?;
+        ledger.started(task, count)?;
         if start.class.kind == Kind::Noop {
-            ledger.stopped(key.task.0, count, true)?;
+            ledger.stopped(task, count, true)?;
             let (started, ended) = (node.clock.at(now), node.clock.at(now));
             let outcome = Outcome::Exit(0);
             node.ended.push(CoreEvent::Ended { key, outcome, started, ended, detail: None });
@@ -436,7 +460,7 @@ impl World<'_> {
             self.measured.reads.add(count, count * inputs.object_bytes);
         }
         let speed = node.speed;
-        let index = self.workload_index(client, key.task.0);
+        let index = self.workload_index(client, task);
         let workload = &self.scenario.workload;
         let mut run = workload.run_of(self.seed ^ SEED_RUNS, index);
         let mut started = now;
@@ -459,10 +483,21 @@ impl World<'_> {
             staged.map(|input| object_number(input.object.id)).collect()
         });
         let (ends, reading) = (NOT_YET, None);
-        let process =
-            Process { key, started, ends, run, outcome, own, read: 0, reading, has_put: false };
+        let process = Process {
+            key,
+            task,
+            started,
+            ends,
+            run,
+            outcome,
+            own,
+            read: 0,
+            reading,
+            has_put: false,
+        };
         let processes = &mut self.nodes[number as usize].processes;
         self.measured.busy_nodes += u64::from(processes.is_empty());
+        processes.reserve_exact(1);
         processes.push(process);
         self.go_on(number, key, started);
         Ok(())
@@ -514,10 +549,10 @@ impl World<'_> {
     /// read them all.
     fn go_on(&mut self, number: u32, key: TaskKey, at: Nanos) {
         let node = &mut self.nodes[number as usize];
-        let client = node.dispatcher;
+        let client = node.client;
         let Some(process) = node.processes.iter_mut().find(|one| one.key == key) else { return };
         process.reading = None;
-        let which = process.read;
+        let (which, task) = (process.read, process.task);
         let own = process.own.as_ref().map(|own| own.get(which as usize).copied());
         if let Some(inputs) = &self.scenario.workload.inputs
             && own.map_or(which < inputs.per_task, |next| next.is_some())
@@ -527,7 +562,7 @@ impl World<'_> {
             let transfer = match own.flatten() {
                 Some(object) => self.read_own(at, number, bytes, Ends::Own { key, object }),
                 None => {
-                    let index = self.workload_index(client, key.task.0);
+                    let index = self.workload_index(client, task);
                     let object = inputs.of(self.seed ^ SEED_INPUTS, index, which);
                     self.measured.reads.add(1, bytes);
                     self.use_store(at, number, bytes, Ends::Read { key, object })
@@ -569,7 +604,7 @@ impl World<'_> {
         let ran = process.outcome != Outcome::Signal(15);
         self.measured.running -= 1;
         self.measured.busy += u128::from(now.since(process.started).0);
-        self.ledgers[node.dispatcher as usize].stopped(key.task.0, 1, ran)?;
+        self.ledgers[node.client as usize].stopped(process.task, 1, ran)?;
         if let Some(outputs) = self.scenario.workload.outputs.filter(|_| is_whole) {
             node.ended.push(CoreEvent::Wrote { key, sizes: vec![outputs.bytes] });
         }
@@ -582,7 +617,7 @@ impl World<'_> {
         });
         self.start_next(number, key)?;
         let node = &mut self.nodes[number as usize];
-        for event in node.ended.drain(..) {
+        for event in std::mem::take(&mut node.ended) {
             node.machine.handle(node.clock.at(now), event);
         }
         self.pump(number)
@@ -598,28 +633,6 @@ impl World<'_> {
         };
         (process.ends, process.reading) = (now, None);
         self.task_ends(number, key)
-    }
-
-    /// A node is gone with all that ran there; it may come back.
-    pub(super) fn crash_node(&mut self, number: u32) -> Result<(), Broken> {
-        let now = self.events.now;
-        let down = self.scenario.faults.node_down;
-        let node = &mut self.nodes[number as usize];
-        let is_out = self.scenario.provision.is_some() && node.lease.is_none();
-        if node.down_until > now || is_out {
-            return Ok(());
-        }
-        self.measured.faults += 1;
-        // The process died and its kernel says so; or the machine did, and
-        // nobody says anything.
-        let is_silent = self.rng.fraction() >= 0.5;
-        self.stop_node(number, is_silent)?;
-        self.nodes[number as usize].down_until = Nanos(u64::MAX);
-        if down > Nanos(0) {
-            self.nodes[number as usize].down_until = now.after(down);
-            self.events.plan(now.after(down), Event::NodeConnects(number));
-        }
-        Ok(())
     }
 
     /// A node's executor is killed, for good. The machine goes on: it tells
@@ -654,7 +667,7 @@ impl World<'_> {
         for process in std::mem::take(&mut node.processes) {
             self.measured.running -= 1;
             self.measured.busy += u128::from(now.since(process.started).0);
-            self.ledgers[node.dispatcher as usize].stopped(process.key.task.0, 1, false)?;
+            self.ledgers[node.client as usize].stopped(process.task, 1, false)?;
         }
         if std::mem::take(&mut node.is_joined) {
             self.measured.nodes -= 1;

@@ -463,7 +463,7 @@ impl World<'_> {
         let Some(inputs) = self.scenario.workload.inputs else { return Ok(true) };
         let node = &mut self.nodes[number as usize];
         let Some(stage) = node.machine.stage() else { return Ok(true) };
-        let client = u64::from(node.dispatcher);
+        let client = u64::from(node.client);
         let index = key.task.0 * u64::from(self.scenario.dispatchers) + client;
         let wanted = inputs.of_task(self.seed ^ SEED_INPUTS, index);
         let staged = start.data.as_ref().map_or(&[][..], |data| &data.inputs);

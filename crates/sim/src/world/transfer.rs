@@ -128,15 +128,15 @@ impl Transfers {
     pub(super) fn new(scenario: &Scenario) -> Transfers {
         let mut flows = Flows::default();
         let network = &scenario.network;
-        let mut links = |rate| -> Vec<(ResourceId, ResourceId)> {
-            let each = (0..scenario.dispatchers).map(|_| {
+        let mut links = |count: u32, rate| -> Vec<(ResourceId, ResourceId)> {
+            let each = (0..count).map(|_| {
                 let up = flows.add_resource(rate);
                 (up, flows.add_resource(rate))
             });
             each.collect()
         };
-        let (hosts, clients) =
-            (links(network.dispatcher_bytes_per_s), links(network.node_bytes_per_s));
+        let hosts = links(scenario.tree().hosts(), network.dispatcher_bytes_per_s);
+        let clients = links(scenario.dispatchers, network.node_bytes_per_s);
         let (mut store, mut devices) = (None, Vec::new());
         if scenario.workload.inputs.is_some() || scenario.workload.outputs.is_some() {
             store = Some(flows.add_resource(scenario.store.bytes_per_s));
@@ -208,7 +208,7 @@ impl Transfers {
     pub(super) fn add_message(&mut self, who: Who, bytes: u64, ends: Ends) -> TransferId {
         let node = match who {
             Who::Node(node) => node,
-            Who::Client(_) => NO_NODE,
+            Who::Client(_) | Who::Relay(_) | Who::Owner(_) => NO_NODE,
         };
         self.add(node, None, bytes, ends)
     }
@@ -225,6 +225,9 @@ impl Transfers {
                 }),
             },
             Who::Client(client) => self.clients[client as usize],
+            Who::Relay(relay) | Who::Owner(relay) => {
+                self.hosts[self.clients.len() + relay as usize]
+            }
         };
         let host = self.hosts[dispatcher as usize];
         match way {

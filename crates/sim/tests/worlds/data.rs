@@ -275,6 +275,8 @@ fn storm(policy: PolicyOptions, seed: u64) -> Scenario {
         partition_share: 0.3,
         dispatcher_crash: Some(Nanos::from_seconds(12.0)),
         dispatcher_down: Nanos::from_seconds(1.0),
+        relay_crash: None,
+        relay_down: Nanos(0),
         file_loss: Some(Nanos::from_seconds(1.0)),
         slow_share: 0.2,
         slow_factor: 5.0,

@@ -14,6 +14,7 @@ mod provision;
 mod remembered;
 mod runs;
 mod stripes;
+mod tiers;
 
 use falkon_sim::{
     Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Figures,
@@ -58,6 +59,7 @@ fn machine() -> Scenario {
             node_bytes_per_s: 125e6,
             dispatcher_bytes_per_s: 125e6,
         },
+        relays: None,
         nodes: Vec::new(),
         store: Store { bytes_per_s: 550e6, operation: Nanos(0), operations_per_s: None },
         provision: None,

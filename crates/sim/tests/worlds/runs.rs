@@ -275,7 +275,7 @@ fn reading_breaks_with_the_rest() {
 }
 
 /// Everything that can break does, within the first minute.
-fn storm(seed: u64) -> Scenario {
+pub(crate) fn storm(seed: u64) -> Scenario {
     let mut scenario = sleeps();
     scenario.check_all = seed.is_multiple_of(3);
     scenario.workload.tasks = 60;
@@ -296,6 +296,8 @@ fn storm(seed: u64) -> Scenario {
         partition_share: 0.3,
         dispatcher_crash: Some(seconds(15.0)),
         dispatcher_down: seconds(1.0),
+        relay_crash: None,
+        relay_down: Nanos(0),
         slow_share: 0.2,
         slow_factor: 5.0,
         file_loss: None,
