@@ -6,7 +6,7 @@
 //! builtin tasks it starts no process host.
 
 use super::error::BenchError;
-use super::services::{Services, end};
+use super::services::{Relays, Services, end};
 use clap::Args;
 use falkon_cli::access::AccessArgs;
 use falkon_cli::machine::hostname;
@@ -128,6 +128,17 @@ impl Emulators {
     pub(crate) async fn start(
         services: &Services,
         client: &Client,
+        shape: (u32, u32),
+        slots: u32,
+    ) -> Result<Emulators, BenchError> {
+        Emulators::below(&Relays::default(), services, client, shape, slots).await
+    }
+
+    /// The same below relays, if there are any.
+    pub(crate) async fn below(
+        relays: &Relays,
+        services: &Services,
+        client: &Client,
         (executors, processes): (u32, u32),
         slots: u32,
     ) -> Result<Emulators, BenchError> {
@@ -142,7 +153,7 @@ impl Emulators {
                 "bench".into(),
                 "emulate".into(),
                 "--access".into(),
-                services.access_path().into_os_string(),
+                relays.access_path(services, number).into_os_string(),
                 "--executors".into(),
                 share.to_string().into(),
                 "--slots".into(),
@@ -184,10 +195,11 @@ impl Emulators {
     }
 }
 
-/// How many executors a dispatcher has.
+/// How many executors a dispatcher has, those below relays included.
 pub(crate) async fn connected(client: &Client) -> Result<u64, BenchError> {
     let status = client.status(None).await?;
-    Ok(status.executors.iter().filter(|executor| executor.connected).count() as u64)
+    let connected = status.executors.iter().filter(|executor| executor.connected);
+    Ok(connected.map(|executor| executor.nodes.unwrap_or(1)).sum())
 }
 
 impl Drop for Emulators {

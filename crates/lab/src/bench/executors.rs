@@ -6,7 +6,7 @@ use super::error::BenchError;
 use super::memory::resident_bytes;
 use super::processor;
 use super::report::Table;
-use super::services::{Services, Setup};
+use super::services::{Relays, Services, Setup};
 use super::sleeps;
 use clap::Args;
 use falkon_cli::SecurityLevel;
@@ -20,8 +20,9 @@ const FEW_EXECUTORS: u32 = 2;
 const SLEEP_S: f64 = 1.0;
 /// Tasks that are started one by one, but take no time.
 const SHORT: &str = "tasks of 0 s";
-/// Whose processor time is told.
-const PARTS: [&str; 4] = ["client", "dispatcher", "concentrators", "emulators"];
+/// Whose processor time is told. Relays count with the processes that hold their
+/// connections.
+const PARTS: [&str; 5] = ["client", "dispatcher", "concentrators", "emulators", "relays"];
 /// Tasks of the array for each executor, at least: several orders' worth, so
 /// that the first and the last, when not all are busy, do not decide the rate.
 const EACH_TASKS_MIN: u64 = 200_000;
@@ -50,6 +51,9 @@ pub(crate) struct ExecutorsArgs {
     /// [default: as many as descriptors demand]
     #[arg(long, value_name = "N")]
     concentrators: Option<u32>,
+    /// Relays between the dispatcher and the executors, which are spread over them
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024))]
+    relays: u32,
     /// Seconds at rest, in which only heartbeats are exchanged
     #[arg(long, value_name = "SECONDS", default_value_t = 6)]
     rest: u64,
@@ -79,7 +83,9 @@ impl ExecutorsArgs {
     fn processes(&self) -> u32 {
         // A share is no more than a thousand times ten.
         let share = connections_max().clamp(1, SHARE_MAX.into()) as u32;
-        self.processes.unwrap_or(self.executors().div_ceil(share).max(2))
+        // No relay is without.
+        let least = self.relays.max(2);
+        self.processes.unwrap_or(self.executors().div_ceil(share).max(least))
     }
 
     fn loads(&self) -> [(&'static str, Load); 2] {
@@ -99,8 +105,9 @@ pub(crate) async fn run(args: &ExecutorsArgs) -> Result<Table, BenchError> {
     let mut table = Table::new(
         "executors",
         format!(
-            "{executors} emulated executors of one slot in {} processes, security {:?}, journal on",
+            "{executors} emulated executors of one slot in {} processes{}, security {:?}, journal on",
             args.processes(),
+            if args.relays > 0 { format!(", below {} relays", args.relays) } else { String::new() },
             args.security
         ),
     );
@@ -135,26 +142,28 @@ async fn run_round(
     let few = Emulators::start(&services, &client, (FEW_EXECUTORS, 1), 1).await?;
     let at_rest = [0.0; PARTS.len()];
     let ends = (&client, &mut deliveries);
-    dispatch(args, FEW_EXECUTORS, (&services, &few), ends, at_rest, table).await?;
+    let none = Relays::default();
+    dispatch(args, FEW_EXECUTORS, (&services, &none, &few), ends, at_rest, table).await?;
     few.stop(&client).await?;
-    let before = memory(&services);
+    let before = memory(&services, &none);
+    let relays = Relays::start(&services, args.relays, args.security).await?;
     let shape = (executors, args.processes());
     let dispatcher = services.dispatcher_nanos();
     said(&format!("{executors} executors join"));
-    let many = Emulators::start(&services, &client, shape, 1).await?;
+    let many = Emulators::below(&relays, &services, &client, shape, 1).await?;
     table.add("joined", "/s", f64::from(executors) / many.joined_in);
     let spent = (services.dispatcher_nanos() - dispatcher) as f64 / 1e3;
     table.add("joining: the dispatcher, per executor", "us", spent / f64::from(executors));
     table.add("concentrators", "", services.concentrator_pids().len() as f64);
     said(&format!("{} s of rest", args.rest));
-    let idle = rest(args, &services, &many, before, table).await?;
+    let idle = rest(args, (&services, &relays, &many), before, table).await?;
     said(&format!("{executors} executors"));
     let ends = (&client, &mut deliveries);
-    dispatch(args, executors, (&services, &many), ends, idle, table).await?;
+    dispatch(args, executors, (&services, &relays, &many), ends, idle, table).await?;
     for name in ["array", "distinct tasks"] {
         against(name, "", executors, table);
     }
-    for part in PARTS {
+    for part in parts(args) {
         against("distinct tasks", &time_of(part), executors, table);
     }
     said(&format!("tasks of {SLEEP_S} s"));
@@ -164,16 +173,17 @@ async fn run_round(
     table.add(&format!("efficiency of tasks of {SLEEP_S} s"), "%", 100.0 * ideal / taken);
     let lost = u64::from(executors).saturating_sub(connected(&client).await?);
     table.add("executors lost", "", lost as f64);
-    let joins = services.log("dispatcher").matches(" joined with ").count() as u32;
-    let again = joins.saturating_sub(FEW_EXECUTORS + executors);
+    let log = services.log("dispatcher") + &services.log("relay");
+    let joins = log.matches(" joined with ").count() as u32;
+    let again = joins.saturating_sub(FEW_EXECUTORS + args.relays + executors);
     table.add("executors that joined again", "", f64::from(again));
     Ok(())
 }
 
-/// Memory of the dispatcher and its concentrators.
-fn memory(services: &Services) -> u64 {
-    let concentrators: u64 = services.concentrator_pids().into_iter().map(resident_bytes).sum();
-    resident_bytes(services.dispatcher_pid()) + concentrators
+/// Memory of the dispatcher, of relays, and of their concentrators.
+fn memory(services: &Services, relays: &Relays) -> u64 {
+    let others = services.concentrator_pids().into_iter().chain(relays.pids());
+    resident_bytes(services.dispatcher_pid()) + others.map(resident_bytes).sum::<u64>()
 }
 
 /// The rate or the processor time with many executors, in terms of that with
@@ -188,17 +198,27 @@ fn against(name: &str, what: &str, executors: u32, table: &mut Table) {
     }
 }
 
+/// Those of [`PARTS`] that there are.
+fn parts(args: &ExecutorsArgs) -> &'static [&'static str] {
+    &PARTS[..PARTS.len() - usize::from(args.relays == 0)]
+}
+
 fn time_of(part: &str) -> String {
     format!(": processor time of the {part}")
 }
 
 /// Processor time used, in nanoseconds, in the order of [`PARTS`].
-fn processor_times(services: &Services, emulators: &Emulators) -> [u64; PARTS.len()] {
+fn processor_times(
+    services: &Services,
+    relays: &Relays,
+    emulators: &Emulators,
+) -> [u64; PARTS.len()] {
     [
         processor::of(std::process::id()),
         services.dispatcher_nanos(),
         services.concentrators_nanos(),
         emulators.pids().map(processor::of).sum(),
+        relays.pids().into_iter().map(processor::of).sum(),
     ]
 }
 
@@ -208,7 +228,7 @@ fn processor_times(services: &Services, emulators: &Emulators) -> [u64; PARTS.le
 async fn dispatch(
     args: &ExecutorsArgs,
     executors: u32,
-    (services, emulators): (&Services, &Emulators),
+    (services, relays, emulators): (&Services, &Relays, &Emulators),
     (client, deliveries): (&Client, &mut Deliveries),
     idle: [f64; PARTS.len()],
     table: &mut Table,
@@ -216,13 +236,13 @@ async fn dispatch(
     for (name, load) in args.loads() {
         let warm_up = Load { tasks: load.tasks.min(100_000), ..load.clone() };
         campaign::run(client, deliveries, &warm_up).await?;
-        let before = processor_times(services, emulators);
+        let before = processor_times(services, relays, emulators);
         let taken = campaign::run(client, deliveries, &load).await?;
-        let after = processor_times(services, emulators);
+        let after = processor_times(services, relays, emulators);
         let name = format!("{name}, {executors} executors");
         table.add(&name, "tasks/s", load.tasks as f64 / taken.seconds);
         if load.distinct {
-            for (at, part) in PARTS.iter().enumerate() {
+            for (at, part) in parts(args).iter().enumerate() {
                 let spent = after[at].saturating_sub(before[at]) as f64;
                 let spent = (spent - idle[at] * taken.seconds * 1e9).max(0.0);
                 let name = format!("{name}{}", time_of(part));
@@ -241,29 +261,28 @@ async fn dispatch(
 /// processor, in the order of [`PARTS`].
 async fn rest(
     args: &ExecutorsArgs,
-    services: &Services,
-    emulators: &Emulators,
+    (services, relays, emulators): (&Services, &Relays, &Emulators),
     memory_before: u64,
     table: &mut Table,
 ) -> Result<[f64; PARTS.len()], BenchError> {
     let executors = f64::from(args.executors());
-    let before = processor_times(services, emulators);
+    let before = processor_times(services, relays, emulators);
     let start = Instant::now();
     tokio::time::sleep(Duration::from_secs(args.rest)).await;
     let nanos = start.elapsed().as_nanos() as f64;
-    let after = processor_times(services, emulators);
+    let after = processor_times(services, relays, emulators);
     let mut shares = [0.0; PARTS.len()];
-    for at in 1..PARTS.len() {
+    for at in 1..parts(args).len() {
         shares[at] = after[at].saturating_sub(before[at]) as f64 / nanos;
         let name = format!("at rest: the {}, per executor", PARTS[at]);
         table.add(&name, "us/s", 1e6 * shares[at] / executors);
     }
     table.add("at rest: processor share of the dispatcher", "%", 100.0 * shares[1]);
-    let grown = memory(services).saturating_sub(memory_before) as f64;
+    let grown = memory(services, relays).saturating_sub(memory_before) as f64;
     let resident = resident_bytes(services.dispatcher_pid()) as f64;
     table.add("at rest: memory of the dispatcher", "MiB", resident / f64::from(1 << 20));
     table.add(
-        "at rest: memory of dispatcher and concentrators, per executor",
+        "at rest: memory of dispatcher, relays and concentrators, per executor",
         "bytes",
         grown / executors,
     );

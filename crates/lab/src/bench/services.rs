@@ -1,6 +1,10 @@
 //! A dispatcher and executors as processes of their own, started as a user
 //! starts them, in a directory of their own.
 
+mod relays;
+
+pub(crate) use relays::Relays;
+
 use super::error::BenchError;
 use super::processor;
 use crate::program::falkon;
