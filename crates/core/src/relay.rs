@@ -21,6 +21,7 @@
 mod ledger;
 mod outgoing;
 mod results;
+mod vacancy;
 
 use crate::data::declared::CacheRoom;
 use crate::dispatch::check::ensure;
@@ -38,9 +39,10 @@ use crate::runset::RunSet;
 use crate::task::{InstanceId, Resources, Rows, Submission, TaskId, Time};
 use ledger::Ledger;
 use outgoing::Outgoing;
-use results::Results;
+use results::{Results, is_unstarted, without_overflow};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use vacancy::Vacancy;
 
 /// What happens to a relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,6 +166,7 @@ pub struct Relay {
     session: Session,
     updates: Updates,
     subtree: Option<Subtree>,
+    vacancy: Vacancy,
     outgoing: Outgoing,
     ledger: Ledger,
     results: Results,
@@ -196,6 +199,7 @@ impl Relay {
             session: Session::default(),
             updates: Updates::default(),
             subtree: None,
+            vacancy: Vacancy::default(),
             outgoing: Outgoing::default(),
             ledger: Ledger::default(),
             results: Results::default(),
@@ -313,6 +317,7 @@ impl Relay {
                 self.tell_unmet(waiting);
             }
             Event::Subtree(mut subtree) => {
+                self.vacancy.look(self.now, &subtree);
                 subtree.process = self.process;
                 if let Some(own) = subtree.relays.first_mut() {
                     own.name.clone_from(&self.name);
@@ -356,7 +361,9 @@ impl Relay {
         let reports = self.reports_held_until().map(|at| (at, "reports that follow"));
         let retry = self.retry_at.map(|at| (at, "a submission that was refused"));
         let unmet = self.unmet_until.map(|at| (at, "demand of before"));
-        [heartbeat, reports, retry, unmet].into_iter().flatten().min()
+        let vacant = self.vacancy.due().filter(|_| self.has_unreported());
+        let vacant = vacant.map(|at| (at, "tasks that nothing below can run"));
+        [heartbeat, reports, retry, unmet, vacant].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`. Calling it early does no harm.
@@ -367,6 +374,11 @@ impl Relay {
         }
         if self.retry_at.take_if(|at| *at <= self.now).is_some() {
             self.outgoing.restart();
+        }
+        if self.has_unreported() && self.vacancy.is_over(self.now) {
+            let taken = self.outgoing.take_last(u64::MAX);
+            taken.into_iter().for_each(|held| self.updates.give_back(held));
+            self.actions.push_back(Action::Withdraw(u64::MAX));
         }
         if self.unmet_until.take_if(|at| *at <= self.now).is_some() {
             self.tell_unmet(Vec::new());
@@ -536,8 +548,7 @@ impl Relay {
     }
 
     fn note_left(&mut self) {
-        let is_empty =
-            self.ledger.is_empty() && self.outgoing.is_empty() && self.updates.is_empty();
+        let is_empty = !self.has_unreported() && self.updates.is_empty();
         if self.session.is_leaving_told && is_empty && !self.has_left {
             self.has_left = true;
             self.actions.push_back(Action::Left);
@@ -571,6 +582,10 @@ impl Relay {
             ended,
             detail,
         });
+    }
+
+    fn has_unreported(&self) -> bool {
+        !self.ledger.is_empty() || !self.outgoing.is_empty()
     }
 
     fn has_unmet(&self) -> bool {
@@ -672,25 +687,4 @@ impl Relay {
         self.actions.push_back(Action::Note(gone.collect()));
         self.actions.push_back(Action::Acknowledge(upto));
     }
-}
-
-/// Whether tasks came back from below without having run, other than by an order
-/// from above.
-fn is_unstarted(finished: &Finished) -> bool {
-    match finished.outcome {
-        Outcome::Cancelled => finished.executor.is_none(),
-        Outcome::Unschedulable | Outcome::UpstreamFailed(_) => true,
-        _ => false,
-    }
-}
-
-/// The executor below that keeps long output is not known above: what was sent of
-/// it is all there is.
-fn without_overflow(mut detail: Arc<Detail>) -> Arc<Detail> {
-    if detail.overflows().iter().any(Option::is_some) {
-        let detail = Arc::make_mut(&mut detail);
-        detail.stdout.overflow = None;
-        detail.stderr.overflow = None;
-    }
-    detail
 }

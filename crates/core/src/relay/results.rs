@@ -1,7 +1,9 @@
 //! Results from below, until the dispatcher above has acknowledged their reports:
 //! only then may the dispatcher below forget them.
 
+use crate::result::{Detail, Finished, Outcome};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 #[derive(Debug)]
 struct Passing {
@@ -64,4 +66,25 @@ impl Results {
         }
         Some((gone, upto?))
     }
+}
+
+/// Whether tasks came back from below without having run, other than by an order
+/// from above.
+pub(super) fn is_unstarted(finished: &Finished) -> bool {
+    match finished.outcome {
+        Outcome::Cancelled => finished.executor.is_none(),
+        Outcome::Unschedulable | Outcome::UpstreamFailed(_) => true,
+        _ => false,
+    }
+}
+
+/// The executor below that keeps long output is not known above: what was sent of
+/// it is all there is.
+pub(super) fn without_overflow(mut detail: Arc<Detail>) -> Arc<Detail> {
+    if detail.overflows().iter().any(Option::is_some) {
+        let detail = Arc::make_mut(&mut detail);
+        detail.stdout.overflow = None;
+        detail.stderr.overflow = None;
+    }
+    detail
 }

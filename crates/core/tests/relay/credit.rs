@@ -295,3 +295,21 @@ fn a_client_takes_back_what_no_executor_has() {
     let counts = world.dispatcher(0).instance_views().next().unwrap().counts();
     assert_eq!((counts.cancelled, counts.dispatched, counts.ready), (8, 2, 0));
 }
+
+#[test]
+fn what_a_cluster_has_not_started_goes_elsewhere_when_its_nodes_are_gone_for_good() {
+    for seed in 0..8 {
+        let mut world = World::new(seed);
+        let (left, right) = (world.site(0), world.site(0));
+        let nodes: Vec<usize> = (0..4).map(|_| world.node(left, Resources::cpus(2))).collect();
+        world.node(right, Resources::cpus(8));
+        world.run(SECOND);
+        world.submit(200, sleep(1, 200_000));
+        world.run(SECOND + seed * 50_000);
+        nodes.into_iter().for_each(|node| world.remove_node(node));
+        let until = world.now + 600 * SECOND;
+        while world.results.len() < 200 {
+            assert!(world.step(until), "seed {seed}: {} ended", world.results.len());
+        }
+    }
+}

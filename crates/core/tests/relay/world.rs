@@ -79,6 +79,7 @@ struct Node {
     incarnation: u64,
     capacity: Resources,
     connection: Option<ConnectionId>,
+    is_gone: bool,
     started: BTreeMap<TaskKey, (u64, Time)>,
     templates: BTreeMap<execute::TemplateId, ()>,
 }
@@ -177,6 +178,7 @@ impl World {
             incarnation,
             capacity,
             connection: None,
+            is_gone: false,
             started: BTreeMap::new(),
             templates: BTreeMap::new(),
         });
@@ -274,6 +276,12 @@ impl World {
     /// An executor dies, and a smaller one takes its place.
     pub(crate) fn shrink_node(&mut self, node: usize, capacity: Resources) {
         self.nodes[node].capacity = capacity;
+        self.kill_node(node);
+    }
+
+    /// An executor dies, and nothing takes its place.
+    pub(crate) fn remove_node(&mut self, node: usize) {
+        self.nodes[node].is_gone = true;
         self.kill_node(node);
     }
 
@@ -526,7 +534,10 @@ impl World {
 
     fn connect(&mut self, end: End) {
         let (site, is_there) = match end {
-            End::Node(node) => (self.nodes[node].site, self.nodes[node].connection.is_some()),
+            End::Node(node) => {
+                let there = &self.nodes[node];
+                (there.site, there.connection.is_some() || there.is_gone)
+            }
             End::Lender(below) => {
                 let lends = self.sites[below].lends.as_ref().unwrap();
                 let waits = !self.sites[below].alive || !lends.is_attached;
