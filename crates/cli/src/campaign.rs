@@ -175,6 +175,8 @@ pub(crate) struct Receiver<'a> {
     plan: Option<&'a Plan>,
     /// Whether results carry what `--resume` needs.
     with_digests: bool,
+    /// Whether results say what their tasks are.
+    described: bool,
     /// Tasks have names that must be asked for.
     named: bool,
     /// Failures are told apart by their executors.
@@ -213,6 +215,7 @@ impl<'a> Receiver<'a> {
             complete: false,
             plan,
             with_digests,
+            described: false,
             named: false,
             by_executor: false,
             stop_at: u64::MAX,
@@ -229,6 +232,11 @@ impl<'a> Receiver<'a> {
             measure: MeasureArgs::default(),
             slots: None,
         }
+    }
+
+    /// Has results say what their tasks are, where that is known.
+    pub(crate) fn describe_tasks(&mut self) {
+        self.described = true;
     }
 
     /// Sets the origin of the rest of long output.
@@ -353,6 +361,7 @@ impl<'a> Receiver<'a> {
                 match self.plan {
                     Some(plan) => {
                         result.name = plan.name(position).map(str::to_owned);
+                        result.what = self.described.then(|| plan.what(position).into());
                         if self.with_digests {
                             result.digest = plan.digest(position);
                             let is_done = result.status() == Status::Done;

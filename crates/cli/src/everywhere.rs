@@ -101,7 +101,7 @@ async fn run_everywhere(args: EverywhereArgs, plan: Plan) -> Result<Exit, Exit> 
     let progress = Progress::new(count, !args.quiet);
     let sink: Box<dyn Sink> = match args.json {
         true => Box::new(Json::new(std::io::stdout())),
-        false => Box::new(Terminal),
+        false => Box::new(Terminal::default()),
     };
     let mut receiver = Receiver::new(None, sink, progress, false);
     receiver.label_by_executor();

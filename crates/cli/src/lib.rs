@@ -21,6 +21,7 @@ mod description;
 mod embedded;
 mod everywhere;
 pub mod exit;
+mod halt;
 pub mod machine;
 mod model;
 mod named_file;

@@ -23,17 +23,22 @@ mod limits;
 mod listed;
 mod members;
 mod objects;
+mod one_word;
 mod options;
 mod placeholder;
 mod product;
 pub(crate) mod quantity;
+mod range;
 mod recomputed;
 mod render;
 mod selection;
 mod shell;
 mod source;
+mod source_args;
+mod sources;
 mod streams;
 mod submissions;
+mod table;
 mod taskfile;
 mod texts;
 mod workflow;
@@ -46,7 +51,6 @@ pub(crate) use placeholder::has_value;
 pub(crate) use quantity::{capture_bytes, duration_micros, memory_bytes, name, resource};
 pub(crate) use shell::script;
 
-use args::SourceArg;
 use falkon_core::task::TaskClass;
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{Command, Template};
@@ -54,9 +58,9 @@ use graph::{Dependencies, GraphBuilder, Made};
 use listed::{ListBuilder, Listed};
 use product::{Product, Ties};
 use selection::Selection;
-use source::Source;
+use source_args::{Given, SourceArg, SourceArgs};
+use sources::Sources;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::ffi::OsStr;
 use std::io::{BufRead, Read};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -167,10 +171,10 @@ impl Plan {
         if args.sources.tasks.is_some() || args.sources.workflow.is_some() {
             return Plan::from_list(args, surroundings);
         }
-        if args.command.is_empty() && args.sources.sources.is_empty() && args.call.is_none() {
+        if args.command().is_empty() && args.sources.sources.is_empty() && args.call.is_none() {
             return Err(PlanError::NoCommand);
         }
-        let sources = sources(args, surroundings)?;
+        let sources = Sources::read(args, surroundings)?;
         let mut product = Product::new(args, sources)?;
         objects::make_template_absolute(&mut product.template, &current_dir);
         streams::make_template_absolute(&mut product.template, &current_dir)
@@ -378,60 +382,21 @@ fn check_combination(args: &PlanArgs) -> Result<(), PlanError> {
         }
     };
     let Some(list) = list else {
-        let stdins = sources.sources.iter().filter(|source| match source {
-            SourceArg::Lines(file) => file == OsStr::new("-"),
-            _ => false,
-        });
+        let is_stdin = |given: &&Given| matches!(&given.arg, SourceArg::Lines(file) | SourceArg::Rows(file) if file == "-");
+        let stdins = sources.sources.iter().filter(is_stdin);
         return if stdins.count() > 1 { Err(PlanError::StdinTwice) } else { Ok(()) };
     };
-    if !args.command.is_empty() {
-        return Err(PlanError::ListExcludes { list, other: "a command after `--`" });
-    }
-    if args.call.is_some() {
-        return Err(PlanError::ListExcludes { list, other: "--call" });
-    }
-    if list == "--workflow" && args.options.shell {
-        return Err(PlanError::ListExcludes { list, other: "--shell" });
-    }
-    match sources.sources.first() {
-        None => Ok(()),
-        Some(SourceArg::Each(_)) => Err(PlanError::ListExcludes { list, other: "--each" }),
-        Some(SourceArg::Lines(_)) => Err(PlanError::ListExcludes { list, other: "--each-line" }),
-        Some(SourceArg::Range(_)) => Err(PlanError::ListExcludes { list, other: "--range" }),
-    }
-}
-
-/// The values of the command line's sources, none of them empty.
-fn sources(args: &PlanArgs, surroundings: Surroundings<'_>) -> Result<Vec<Source>, PlanError> {
-    let given = &args.sources.sources;
-    if surroundings.stdin_is_piped && args.wants_lines() {
-        let lines = source::lines(surroundings.stdin, "standard input")?;
-        // Something that is piped by habit, such as an empty file.
-        return Ok(if lines.len() == 0 { Vec::new() } else { vec![Source::Values(lines)] });
-    }
-    let mut sources = Vec::with_capacity(given.len());
-    for arg in given {
-        sources.push(match arg {
-            SourceArg::Range(range) => Source::Range(*range),
-            SourceArg::Each(patterns) => {
-                source::files(patterns, args.command.is_empty() && args.call.is_none())?
-            }
-            SourceArg::Lines(file) => {
-                let (lines, shown) = if file == OsStr::new("-") {
-                    let shown = "standard input".to_owned();
-                    (source::lines(surroundings.stdin, &shown)?, shown)
-                } else {
-                    let shown = file.to_string_lossy().into_owned();
-                    (source::lines(&mut source::open(Path::new(file))?, &shown)?, shown)
-                };
-                if lines.len() == 0 {
-                    return Err(PlanError::EmptySource { name: format!("`{shown}`") });
-                }
-                Source::Values(lines)
-            }
-        });
-    }
-    Ok(sources)
+    let SourceArgs { sources, zip, colsep, .. } = sources;
+    let other = match sources.first() {
+        _ if !args.command().is_empty() => "a command",
+        _ if args.call.is_some() => "--call",
+        _ if list == "--workflow" && args.options.shell => "--shell",
+        Some(given) => given.arg.option(),
+        None if *zip => "--zip",
+        None if colsep.is_some() => "--colsep",
+        None => return Ok(()),
+    };
+    Err(PlanError::ListExcludes { list, other })
 }
 
 #[cfg(test)]

@@ -403,7 +403,7 @@ pub(crate) struct ResultsArgs {
 pub(crate) fn results(args: ResultsArgs) -> Exit {
     let output: (Box<dyn Sink>, u64) = match args.json {
         true => (Box::new(Json::new(std::io::stdout())), TEXT_BYTES_MAX),
-        false => (Box::new(Terminal), u64::MAX),
+        false => (Box::new(Terminal::default()), u64::MAX),
     };
     let measure = &args.measure;
     pass_on(&args.access, args.instance, Some(output), args.from, true, !args.no_wait, measure)

@@ -1,12 +1,15 @@
 //! Results on their way to the user: as JSON, as files, on the terminal.
 
+pub(crate) mod asked;
 pub(crate) mod directory;
+pub(crate) mod job_log;
 pub(crate) mod line;
 pub(crate) mod measured;
 pub(crate) mod order;
 pub(crate) mod rest;
 pub(crate) mod staged;
 pub(crate) mod terminal;
+pub(crate) mod tree;
 
 use crate::plan::TaskFiles;
 use falkon_core::result::{Cause, Detail, Finished, Outcome, Status};
@@ -35,6 +38,8 @@ pub(crate) struct TaskResult {
     /// The object of the outcome, in words: the task that it waited for, or the
     /// resources that no executor offers.
     pub(crate) subject: Option<String>,
+    /// What the task is, if that is known and wanted.
+    pub(crate) what: Option<Arc<What>>,
     /// The digest of what ran, for `--resume`.
     pub(crate) digest: Option<[u8; 16]>,
     /// The files that it declares, for `--resume`, if it ended well.
@@ -44,6 +49,15 @@ pub(crate) struct TaskResult {
     pub(crate) kept: [Option<FileSpan>; 2],
     /// The parts of the streams that `detail` does not hold.
     pub(crate) rests: [Rest; 2],
+}
+
+/// What a task is: what runs, and the values that make it differ from others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct What {
+    /// The command as a shell takes it, or as much of it as is shown.
+    pub(crate) command: String,
+    /// The values of its sources, each with the name or the number of the source.
+    pub(crate) values: Vec<(String, Vec<u8>)>,
 }
 
 /// A place within a file that holds what several tasks wrote.
@@ -98,6 +112,7 @@ impl TaskResult {
             },
             detail: finished.detail.clone(),
             subject: None,
+            what: None,
             digest: None,
             files: None,
             kept: [None, None],

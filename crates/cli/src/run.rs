@@ -5,17 +5,16 @@ use crate::clusters::ClusterArgs;
 use crate::data::{CacheArgs, PolicyArgs};
 use crate::embedded::{Embedded, EmbeddedError, ExecutorSetup, OfferArgs, Places};
 use crate::exit::{Exit, runtime, say};
+use crate::halt::Halt;
 use crate::nodes::{NodeArgs, Nodes};
 use crate::plan::{Plan, PlanArgs, Surroundings};
 use crate::progress::Progress;
 use crate::query::{QUIET_S_MAX, tell_what_is_missing};
+use crate::results::SinkError;
+use crate::results::asked::{OutputArgs, make_sink};
 use crate::results::directory::Directory;
-use crate::results::line::{Json, TEXT_BYTES_MAX};
-use crate::results::measured::MeasureArgs;
-use crate::results::order::Ordered;
+use crate::results::line::TEXT_BYTES_MAX;
 use crate::results::rest::{Fetching, Origin, make_overflow};
-use crate::results::terminal::Terminal;
-use crate::results::{Sink, SinkError, TaskResult};
 use crate::scratch::Scratch;
 use crate::ways::{Destination, write_ways};
 use crate::workers::WorkerArgs;
@@ -28,52 +27,13 @@ use falkon_net::client::ClientError;
 use falkon_net::secure::{AccessFile, Identity, Level};
 use falkon_provision::lrm::copies;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The time in milliseconds without values after which the user learns that
 /// they are waited for.
 const STDIN_QUIET_MS: u64 = 2000;
-
-/// Bytes of each output stream kept in memory, by default.
-pub(crate) const CAPTURE_BYTES_DEFAULT: u64 = 64 << 10;
-
-/// What happens to results.
-#[derive(Args, Debug, Clone, Default)]
-#[command(next_help_heading = "Results")]
-pub(crate) struct OutputArgs {
-    /// Write results to this directory: results.jsonl, and the output of tasks in the files
-    /// stdout and stderr
-    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
-    pub(crate) out: Option<PathBuf>,
-    /// With --out or --resume, also write a file per task and stream
-    #[arg(long)]
-    pub(crate) out_files: bool,
-    /// Continue a run that wrote to DIR: run only tasks that have not succeeded, or have
-    /// changed; give the same command line otherwise
-    #[arg(long, value_name = "DIR")]
-    pub(crate) resume: Option<PathBuf>,
-    /// Print a line of JSON per result on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Print results in the order of the tasks, not as they end
-    #[arg(long)]
-    pub(crate) keep_order: bool,
-    /// Print no progress line and no summary
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
-    /// Bytes of each output stream kept with a result; longer output goes to a file
-    #[arg(
-        long,
-        value_name = "BYTES",
-        default_value_t = CAPTURE_BYTES_DEFAULT,
-        value_parser = crate::plan::capture_bytes
-    )]
-    pub(crate) capture: u64,
-    #[command(flatten)]
-    pub(crate) measure: MeasureArgs,
-}
 
 /// What a failed task means for the others.
 #[derive(Args, Debug, Clone, Copy, Default)]
@@ -115,6 +75,10 @@ pub(crate) struct RunArgs {
     workers: WorkerArgs,
     #[command(flatten)]
     failure: FailureArgs,
+    /// End the run, and cancel its other tasks, as soon as so many have ended so: now,fail=3,
+    /// now,success=1, now,done=10%
+    #[arg(long, value_name = "CONDITION")]
+    halt: Option<Halt>,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -258,78 +222,6 @@ pub(crate) fn open_directory(
     Ok((directory, plan, 0))
 }
 
-/// Where results go.
-pub(crate) fn make_sink<'a>(
-    output: &OutputArgs,
-    directory: Option<Directory>,
-    plan: &Plan,
-) -> Box<dyn Sink + 'a> {
-    let printed: Option<Box<dyn Sink>> = if output.json {
-        Some(Box::new(Json::new(std::io::stdout())))
-    } else if directory.is_none() {
-        Some(Box::new(Terminal))
-    } else {
-        None
-    };
-    let printed = printed.map(|sink| -> Box<dyn Sink> {
-        if !output.keep_order {
-            return sink;
-        }
-        let plan = plan.clone();
-        let indices = (0..plan.count()).map(move |position| plan.index_of(position));
-        Box::new(Ordered::new(sink, indices))
-    });
-    Box::new(Both { printed, directory })
-}
-
-/// Results go to the directory, then to what is printed.
-struct Both {
-    printed: Option<Box<dyn Sink>>,
-    directory: Option<Directory>,
-}
-
-impl Sink for Both {
-    fn take(&mut self, result: &TaskResult) -> Result<(), SinkError> {
-        let kept = match &mut self.directory {
-            Some(directory) => directory.take(result)?,
-            None => [None, None],
-        };
-        let Some(printed) = &mut self.printed else { return Ok(()) };
-        if kept == [None, None] {
-            return printed.take(result);
-        }
-        printed.take(&TaskResult { kept, ..result.clone() })
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        if let Some(directory) = &mut self.directory {
-            directory.flush()?;
-        }
-        self.printed.as_mut().map_or(Ok(()), Sink::flush)
-    }
-
-    fn close(&mut self) -> Result<(), SinkError> {
-        if let Some(directory) = &mut self.directory {
-            directory.close()?;
-        }
-        self.printed.as_mut().map_or(Ok(()), Sink::close)
-    }
-}
-
-impl Sink for Box<dyn Sink + '_> {
-    fn take(&mut self, result: &TaskResult) -> Result<(), SinkError> {
-        (**self).take(result)
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        (**self).flush()
-    }
-
-    fn close(&mut self) -> Result<(), SinkError> {
-        (**self).close()
-    }
-}
-
 /// A directory of our own for output that is too long to be kept in memory.
 fn make_scratch(directory: Option<&Directory>) -> Result<Scratch, Exit> {
     match directory {
@@ -357,6 +249,7 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         }
         return Exit::Success;
     }
+    let with_digests = directory.is_some();
     let scratch = match make_scratch(directory.as_ref()) {
         Ok(scratch) => scratch,
         Err(exit) => return exit,
@@ -377,6 +270,11 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         Err(exit) => return exit,
     };
     let places = Places { scratch: scratch.path().to_owned(), overflow: overflow.clone() };
+    let kept = directory.as_ref().map(Directory::overflow);
+    let sink = match make_sink(&args.output, directory, &plan) {
+        Ok(sink) => sink,
+        Err(exit) => return exit,
+    };
     let identity = (!launches.is_empty()).then(Identity::ephemeral).transpose();
     let started_here = identity
         .map_err(Exit::failure)
@@ -389,7 +287,6 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     let origin = match &launches[..] {
         [] => Origin::Here(overflow.clone()),
         _ => {
-            let kept = directory.as_ref().map(Directory::overflow);
             let only_json = args.output.json && kept.is_none();
             let bytes_max = if only_json { TEXT_BYTES_MAX } else { u64::MAX };
             Origin::Executors(Fetching::new(Level::Encrypt, kept, bytes_max))
@@ -415,13 +312,14 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         });
     }
     embedded.borrow_from(clusters, &log(args.output.quiet));
-    let with_digests = directory.is_some();
-    let sink = make_sink(&args.output, directory, &plan);
     // A task's own output and the progress line would overwrite each other on
     // one terminal; the line steps aside for each.
     let progress = Progress::new(plan.count(), !args.output.quiet);
     let mut receiver = Receiver::new(Some(&plan), sink, progress, with_digests);
     receiver.measure(&args.output.measure);
+    if args.output.describes() {
+        receiver.describe_tasks();
+    }
     receiver.fetch_from(origin);
     let options = InstanceOptions {
         name: String::new(),
@@ -436,7 +334,7 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         receiver.set_slots(u64::from(args.offer.capacity().cpus_milli));
     }
     let tells = elsewhere && !args.output.quiet;
-    let outcome = drive(&mut embedded, &plan, &mut receiver, options, tells).await;
+    let outcome = drive(&mut embedded, &plan, &mut receiver, options, (tells, args.halt)).await;
     let at_once = !matches!(outcome, Ending::Complete);
     embedded.stop(at_once).await;
     overflow.close();
@@ -516,7 +414,7 @@ async fn drive(
     plan: &Plan,
     receiver: &mut Receiver<'_>,
     options: InstanceOptions,
-    tells: bool,
+    (tells, halt): (bool, Option<Halt>),
 ) -> Ending {
     let (client, mut deliveries) = embedded.client();
     let instance = match client.create(options).await {
@@ -561,7 +459,10 @@ async fn drive(
                 if let Err(error) = client.acknowledge(instance, receiver.position).await {
                     return Ending::Client(error);
                 }
-                if receiver.trouble().is_some() && !cancelled {
+                let is_reached = halt
+                    .is_some_and(|halt| halt.is_reached(receiver.ended(), plan.count()));
+                let ends = receiver.trouble().is_some() || is_reached && !receiver.complete;
+                if ends && !cancelled {
                     cancelled = true;
                     if let Err(error) = client.cancel(instance, Selection::All).await {
                         return Ending::Client(error);

@@ -8,10 +8,11 @@ use crate::exit::{Exit, runtime, say};
 use crate::plan::quantity::{KeepFor, duration_micros, keep_for};
 use crate::plan::{Plan, PlanArgs};
 use crate::query::{self, Reconnect, Submitted};
+use crate::results::asked::{OutputArgs, make_sink};
 use crate::results::directory::Directory;
 use crate::results::line::TEXT_BYTES_MAX;
 use crate::results::rest::{Fetching, Origin};
-use crate::run::{FailureArgs, OutputArgs, dry_run, finish, make_plan, make_sink, open_directory};
+use crate::run::{FailureArgs, dry_run, finish, make_plan, open_directory};
 use clap::Args;
 use falkon_core::dispatch::{InstanceOptions, Keep};
 use falkon_core::task::InstanceId;
@@ -95,6 +96,11 @@ async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
     if !args.wait && args.output.measure.is_asked() {
         return Err(Exit::usage("--metrics and --baseline measure what is waited for: add --wait"));
     }
+    if let Some(option) = args.output.waiting().filter(|_| !args.wait) {
+        return Err(Exit::usage(format_args!(
+            "{option} is about results, which are not waited for: add --wait"
+        )));
+    }
     let (directory, plan, before) = open_directory(&args.output, plan)?;
     if plan.count() == 0 {
         if !args.output.quiet {
@@ -109,10 +115,13 @@ async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
     }
     let with_digests = directory.is_some();
     let overflow = directory.as_ref().map(Directory::overflow);
-    let sink = make_sink(&args.output, directory, &plan);
+    let sink = make_sink(&args.output, directory, &plan)?;
     let progress = crate::progress::Progress::new(plan.count(), !args.output.quiet);
     let mut receiver = campaign::Receiver::new(Some(&plan), sink, progress, with_digests);
     receiver.measure(&args.output.measure);
+    if args.output.describes() {
+        receiver.describe_tasks();
+    }
     let only_json = args.output.json && overflow.is_none();
     let bytes_max = if only_json { TEXT_BYTES_MAX } else { u64::MAX };
     let fetching = Fetching::new(access.level, overflow, bytes_max);

@@ -6,6 +6,7 @@ mod cache_repair;
 mod files;
 mod folders;
 mod gpus;
+mod granted;
 mod not_started;
 mod objects;
 mod outputs;

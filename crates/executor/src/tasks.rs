@@ -8,6 +8,7 @@ mod streams;
 mod with_data;
 
 use super::gpus::Gpus;
+use super::granted::Granted;
 use super::not_started::{Failure, Reason};
 use super::objects::Objects;
 use super::objects::message::FromObjects;
@@ -97,6 +98,7 @@ pub(super) struct Tasks {
     outputs: Outputs,
     capture_bytes_max: u64,
     gpus: Gpus,
+    granted: Granted,
     objects: Option<Objects>,
     checks: Checks,
     file_limit: Duration,
@@ -137,6 +139,7 @@ impl Tasks {
             outputs,
             capture_bytes_max: options.capture_bytes_max.min(CAPTURE_BYTES_MAX),
             gpus: Gpus::new(options.capacity.gpus, |name| std::env::var(name).ok()),
+            granted: Granted::new(|name| std::env::var(name).ok()),
             objects,
             checks: Checks::new(options.file_limit),
             file_limit: options.file_limit,

@@ -127,8 +127,60 @@ pub enum Piece {
     },
     /// `{#}`: the task's number, from 1.
     Number,
+    /// The value of a source (from 0) whose values are whole numbers, written
+    /// as a decimal, in a form.
+    Decimal {
+        /// The source.
+        source: u32,
+        /// The part of what is written.
+        form: Form,
+        /// How it is written.
+        digits: Digits,
+    },
 }
-wire_enum!(Piece { 0 => Literal(bytes), 1 => Value { source, form }, 2 => Number });
+wire_enum!(Piece {
+    0 => Literal(bytes),
+    1 => Value { source, form },
+    2 => Number,
+    3 => Decimal { source, form, digits },
+});
+
+/// Most digits behind the point, and most characters of a decimal.
+const DECIMAL_CHARS_MAX: u32 = 64;
+
+/// How a whole number is written as a decimal: exactly, by its digits alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Digits {
+    /// How many of its digits are behind the point.
+    pub places: u32,
+    /// How many characters it has at least: zeros come before its digits.
+    pub width: u32,
+}
+wire_struct!(Digits { places, width });
+
+impl Digits {
+    /// `number`, an optional sign and digits, as a decimal.
+    #[must_use]
+    pub fn write(self, number: &[u8]) -> Vec<u8> {
+        let (sign, digits) = match number {
+            [sign @ b'-', digits @ ..] => (Some(*sign), digits),
+            digits => (None, digits),
+        };
+        let places = self.places.min(DECIMAL_CHARS_MAX) as usize;
+        let point = usize::from(places > 0);
+        let before = usize::from(sign.is_some()) + point;
+        let width = (self.width.min(DECIMAL_CHARS_MAX) as usize).saturating_sub(before);
+        let zeros = width.max(places + 1).saturating_sub(digits.len());
+        let mut text = Vec::with_capacity(before + zeros + digits.len());
+        text.extend(sign);
+        text.resize(text.len() + zeros, b'0');
+        text.extend_from_slice(digits);
+        if point > 0 {
+            text.insert(text.len() - places, b'.');
+        }
+        text
+    }
+}
 
 /// A string with placeholders.
 pub type Text = Vec<Piece>;
@@ -359,6 +411,12 @@ fn fill_text(text: &Text, values: &[&[u8]], number: u64) -> Result<Vec<u8>, Deco
                 out.extend_from_slice(form.of(value));
             }
             Piece::Number => out.extend_from_slice(number.to_string().as_bytes()),
+            Piece::Decimal { source, form, digits } => {
+                let value = values
+                    .get(*source as usize)
+                    .ok_or(DecodeError::Invalid("placeholder: no such source"))?;
+                out.extend_from_slice(form.of(&digits.write(value)));
+            }
         }
     }
     Ok(out)
@@ -391,7 +449,30 @@ pub fn unpack_row(row: &[u8]) -> Result<Vec<&[u8]>, DecodeError> {
 
 #[cfg(test)]
 mod tests {
+    use super::Digits;
     use super::Form::{self, Base, BaseStem, Directory, Stem, Whole};
+
+    #[test]
+    fn decimals_have_their_places_and_their_width() {
+        for (number, places, width, text) in [
+            ("5", 0, 0, "5"),
+            ("5", 1, 0, "0.5"),
+            ("-5", 2, 0, "-0.05"),
+            ("125", 2, 0, "1.25"),
+            ("0", 3, 0, "0.000"),
+            ("7", 0, 3, "007"),
+            ("-7", 0, 3, "-07"),
+            ("1234", 0, 3, "1234"),
+            ("5", 1, 5, "000.5"),
+            ("-9223372036854775808", 18, 0, "-9.223372036854775808"),
+        ] {
+            let written = Digits { places, width }.write(number.as_bytes());
+            assert_eq!(String::from_utf8(written).unwrap(), text);
+        }
+        // However many are asked for.
+        let most = Digits { places: u32::MAX, width: u32::MAX };
+        assert_eq!(most.write(b"1").len(), 66);
+    }
 
     #[test]
     fn parts_of_values_are_those_of_gnu_parallel() {

@@ -109,7 +109,7 @@ pub(super) fn broadcast(args: &BroadcastArgs) -> Exit {
 /// A task that reads the objects and does nothing.
 fn plan(sources: &[OsString]) -> Result<Plan, Exit> {
     let mut plan =
-        PlanArgs { command: ["@sleep", "0"].map(OsString::from).into(), ..PlanArgs::default() };
+        PlanArgs { words: ["@sleep", "0"].map(OsString::from).into(), ..PlanArgs::default() };
     plan.options.reads_held = true;
     for (number, source) in (1..).zip(sources) {
         if has_value(source.as_bytes()) {

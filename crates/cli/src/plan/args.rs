@@ -1,11 +1,10 @@
 //! The options that say what to run: shared by `falkon run` and
 //! `falkon submit`.
 
-use super::options::{CLASS_FIELDS, ClassOptions};
+use super::options::ClassOptions;
 use super::placeholder::has_value;
-use super::source::range;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
-use falkon_core::task::Range;
+use super::source_args::{SourceArgs, command_words};
+use clap::Args;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -37,12 +36,15 @@ pub(crate) struct PlanArgs {
     /// Each combination of the sources' values is a task. In the arguments (and in --env,
     /// --cwd, --stdin, --input, --unpack, --output) these stand for the value: {} all of it, {/} its base
     /// name, {.} without extension, {/.} base name without extension, {//} its directory; {1},
-    /// {2/}, … for the first, second, … of several sources; {#} is the task's number. Other
+    /// {2/}, … for the first, second, … of several sources, {NAME}, {NAME/}, … for a column of
+    /// --rows; {#} is the task's number. Other
     /// braces are plain text. If neither the command nor a data object (NAME=SOURCE) uses any
     /// of them, the values are appended as the last arguments; with --shell nothing is
-    /// appended.
-    #[arg(last = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<OsString>,
+    /// appended. As with GNU parallel, values may follow the command: `::: VALUE…` is a source
+    /// as --value is, `:::: FILE…` as --each-line with each FILE, and `:::+`, `::::+` add
+    /// values to those of the source before them, one to one.
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    pub(crate) words: Vec<OsString>,
 }
 
 impl PlanArgs {
@@ -54,156 +56,25 @@ impl PlanArgs {
         }
     }
 
+    /// The program and its arguments, without values that follow them.
+    pub(crate) fn command(&self) -> &[OsString] {
+        command_words(&self.words)
+    }
+
     /// Whether lines of standard input are values: there is no other source,
     /// and a placeholder asks for one. Otherwise standard input is somebody
     /// else's, such as the loop's in `while read x; do falkon run …; done`.
     pub(crate) fn wants_lines(&self) -> bool {
         let TaskOptions { env, cwd, stdin, input, unpack, output, stage, .. } = &self.options;
-        let words = self.command.iter().chain(env).chain(cwd).chain(stdin).chain(input);
+        let words = self.command().iter().chain(env).chain(cwd).chain(stdin).chain(input);
         let mut words = words.chain(unpack).chain(output);
         self.has_no_source() && !stage && words.any(|word| has_value(word.as_bytes()))
     }
 
     /// Whether nothing on the command line gives values or tasks.
     pub(crate) fn has_no_source(&self) -> bool {
-        let SourceArgs { sources, tasks, workflow } = &self.sources;
+        let SourceArgs { sources, tasks, workflow, .. } = &self.sources;
         sources.is_empty() && tasks.is_none() && workflow.is_none()
-    }
-}
-
-/// One source of values, as it stands on the command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum SourceArg {
-    /// `--each`: patterns or names of files.
-    Each(Vec<OsString>),
-    /// `--each-line`: a file, or `-`.
-    Lines(OsString),
-    /// `--range`.
-    Range(Range),
-}
-
-/// Where values or tasks come from.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct SourceArgs {
-    /// Sources in the order of the command line; the last varies fastest.
-    pub(crate) sources: Vec<SourceArg>,
-    /// `--tasks`: a file of complete tasks, or `-`.
-    pub(crate) tasks: Option<PathBuf>,
-    /// `--workflow`: a WfFormat file.
-    pub(crate) workflow: Option<PathBuf>,
-}
-
-const SOURCES: &str = "Sources";
-
-// Written by hand, because the order of different options matters.
-impl Args for SourceArgs {
-    fn augment_args(command: Command) -> Command {
-        let source = |name: &'static str| Arg::new(name).long(name).help_heading(SOURCES);
-        command
-            .arg(
-                source("each")
-                    .value_name("GLOB")
-                    .num_args(1..)
-                    .action(ArgAction::Append)
-                    .value_parser(value_parser!(OsString))
-                    .help("A task per file: names or patterns (*, ?, [a-z], **), sorted")
-                    .long_help(
-                        "A task per file. Names and patterns (*, ?, [a-z], and ** for any \
-                         folders) up to the next option are one source; quote a pattern to have \
-                         it expanded by Falkon instead of by the shell. ARCHIVE.zip!PATTERN is a \
-                         task per member of an archive, which is its input. Several sources, of \
-                         any kind, combine: every value of one with every value of the others, the \
-                         last changing fastest.",
-                    ),
-            )
-            .arg(
-                source("each-line")
-                    .value_name("FILE")
-                    .action(ArgAction::Append)
-                    .value_parser(value_parser!(OsString))
-                    .help("A task per line of FILE (`-`: standard input)")
-                    .long_help(
-                        "A task per line of FILE, exactly as it is, without its end (a line feed, \
-                         or carriage return and line feed); `-` is standard input. Without any \
-                         source, lines piped into standard input are the source if the command \
-                         has a placeholder for them.",
-                    ),
-            )
-            .arg(
-                source("range")
-                    .value_name("A-B[:STEP]")
-                    .action(ArgAction::Append)
-                    .allow_hyphen_values(true)
-                    .value_parser(range)
-                    .help("A task per number from A to B, both included")
-                    .long_help(
-                        "A task per number from A to B, both included, in steps of STEP (1 by \
-                         default): 1-100, 0-90:10, 10-1:-1, -5-5. Ranges cost nothing, whatever \
-                         their length. Numbers have no leading zeros: use lines of `seq -w` for \
-                         those.",
-                    ),
-            )
-            .arg(
-                source("tasks")
-                    .value_name("FILE")
-                    .value_parser(value_parser!(PathBuf))
-                    .help("A list of tasks, JSON Lines or TOML (`-`: standard input)")
-                    .long_help(format!(
-                        "A list of complete tasks: JSON Lines (one object per line) or TOML \
-                         ([[task]] tables), told apart by the extension .toml or the contents; \
-                         `-` is standard input. Fields: id, command (a program, or a list with \
-                         its arguments), args, or for a function call (\"module:function\"), \
-                         args (any values), kwargs, language; shell, env, cwd, stdin, inputs, \
-                         unpack, outputs, collect_streams, after (ids), {}. A task runs after the tasks that it names in \
-                         `after` and those whose outputs are its inputs. Options of the command \
-                         line are defaults for the tasks.",
-                        CLASS_FIELDS.join(", ")
-                    )),
-            )
-            .arg(
-                source("workflow")
-                    .value_name("FILE")
-                    .value_parser(value_parser!(PathBuf))
-                    .help("A workflow in WfFormat 1.5 or 1.6 (WfCommons JSON)")
-                    .long_help(
-                        "A workflow in WfFormat 1.5 or 1.6 (WfCommons JSON). Its commands run in \
-                         the file's folder, or in that of --cwd. Options of the command line \
-                         override recorded values of the file.",
-                    ),
-            )
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
-impl FromArgMatches for SourceArgs {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<SourceArgs, clap::Error> {
-        let mut placed: Vec<(usize, SourceArg)> = Vec::new();
-        let mut indices = matches.indices_of("each").into_iter().flatten();
-        for patterns in matches.get_occurrences::<OsString>("each").into_iter().flatten() {
-            let patterns: Vec<OsString> = patterns.cloned().collect();
-            let places: Vec<usize> = indices.by_ref().take(patterns.len()).collect();
-            placed.push((places.first().copied().unwrap_or(0), SourceArg::Each(patterns)));
-        }
-        let files = matches.get_many::<OsString>("each-line").into_iter().flatten();
-        let indices = matches.indices_of("each-line").into_iter().flatten();
-        placed.extend(indices.zip(files.cloned().map(SourceArg::Lines)));
-        let ranges = matches.get_many::<Range>("range").into_iter().flatten();
-        let indices = matches.indices_of("range").into_iter().flatten();
-        placed.extend(indices.zip(ranges.copied().map(SourceArg::Range)));
-        placed.sort_by_key(|(place, _)| *place);
-        Ok(SourceArgs {
-            sources: placed.into_iter().map(|(_, source)| source).collect(),
-            tasks: matches.get_one::<PathBuf>("tasks").cloned(),
-            workflow: matches.get_one::<PathBuf>("workflow").cloned(),
-        })
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
     }
 }
 
@@ -221,8 +92,12 @@ pub(crate) struct TaskOptions {
     /// Options of the tasks' class.
     #[command(flatten)]
     pub(crate) class: ClassOptions,
-    /// Set a variable in the tasks' environment; may be repeated
-    #[arg(long, value_name = "NAME=VALUE")]
+    /// Set a variable in the tasks' environment, or pass NAME on as it is set here; may be
+    /// repeated
+    ///
+    /// NAME alone takes the value that the variable has in the environment of this command, so
+    /// that it stands on no command line. The dispatcher and its journal have it.
+    #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<OsString>,
     /// Working directory of the tasks
     #[arg(long, value_name = "DIR")]
@@ -281,8 +156,11 @@ pub(crate) struct TaskOptions {
 
 #[cfg(test)]
 mod tests {
+    use super::super::range::Numbers;
+    use super::super::source_args::{Given, SourceArg};
     use super::*;
     use clap::Parser;
+    use falkon_core::task::Range;
     use falkon_core::task::TaskClass;
     use std::os::unix::ffi::OsStringExt;
 
@@ -300,6 +178,37 @@ mod tests {
     fn the_definition_is_sound() {
         use clap::CommandFactory;
         Line::command().debug_assert();
+    }
+
+    fn given(arg: SourceArg) -> Given {
+        Given { arg, with_previous: false }
+    }
+
+    fn numbers(start: i64, step: i64, count: u64) -> Given {
+        let range = Range { start, step, count };
+        given(SourceArg::Range(Numbers { range, ..Numbers::default() }))
+    }
+
+    #[test]
+    fn values_may_follow_the_command() {
+        let args =
+            parse(&["echo", "-n", "{}", ":::", "a", "-b", ":::+", "c", "d", "::::", "f", "g"]);
+        let args = args.unwrap();
+        assert_eq!(args.command(), ["echo", "-n", "{}"]);
+        let values = |words: [&str; 2]| SourceArg::Values(words.map(OsString::from).into());
+        assert_eq!(
+            args.sources.sources,
+            [
+                given(values(["a", "-b"])),
+                Given { arg: values(["c", "d"]), with_previous: true },
+                given(SourceArg::Lines("f".into())),
+                given(SourceArg::Lines("g".into())),
+            ]
+        );
+        let args = parse(&["--value", "1", "2", "--", "echo", "--", ":::"]).unwrap();
+        assert_eq!(args.command(), ["echo", "--"]);
+        let none = given(SourceArg::Values(Vec::new()));
+        assert_eq!(args.sources.sources, [given(values(["1", "2"])), none]);
     }
 
     #[test]
@@ -327,14 +236,14 @@ mod tests {
         assert_eq!(
             args.sources.sources,
             [
-                SourceArg::Each(vec!["a".into(), "b".into()]),
-                SourceArg::Range(Range { start: -5, step: 2, count: 3 }),
-                SourceArg::Each(vec!["c".into()]),
-                SourceArg::Lines("-".into()),
-                SourceArg::Range(Range { start: 1, step: 1, count: 3 }),
+                given(SourceArg::Each(vec!["a".into(), "b".into()])),
+                numbers(-5, 2, 3),
+                given(SourceArg::Each(vec!["c".into()])),
+                given(SourceArg::Lines("-".into())),
+                numbers(1, 1, 3),
             ]
         );
-        assert_eq!(args.command, ["cmd", "--each", "x"]);
+        assert_eq!(args.command(), ["cmd", "--each", "x"]);
         let mut class = TaskClass::default();
         args.options.class.put(&mut class);
         assert_eq!(class.resources.cpus_milli, 500);
@@ -364,7 +273,7 @@ mod tests {
         let words: Vec<OsString> =
             vec!["falkon".into(), "--each".into(), odd.clone(), "--".into(), odd.clone()];
         let args = Line::try_parse_from(words).unwrap().plan;
-        assert_eq!(args.sources.sources, [SourceArg::Each(vec![odd.clone()])]);
-        assert_eq!(args.command, [odd]);
+        assert_eq!(args.sources.sources, [given(SourceArg::Each(vec![odd.clone()]))]);
+        assert_eq!(args.command(), [odd]);
     }
 }

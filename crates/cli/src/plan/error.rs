@@ -2,10 +2,12 @@
 
 mod graph;
 mod object;
+mod table;
 mod workflow;
 
 pub(crate) use graph::GraphError;
 pub(crate) use object::ObjectError;
+pub(crate) use table::TableError;
 pub(crate) use workflow::WorkflowError;
 
 use super::limits::{OUTPUT_TASKS_MAX, VALUE_BYTES_MAX};
@@ -138,6 +140,51 @@ pub(crate) enum PlanError {
         /// How many tasks there would be.
         tasks: u64,
     },
+    /// Lines of different numbers of columns.
+    #[error("line {line} of {name} has {found} columns, and the first one has {columns}")]
+    UnevenColumns {
+        /// The source.
+        name: String,
+        /// The line, from 1.
+        line: u64,
+        /// How many it has.
+        found: usize,
+        /// How many the first one has.
+        columns: usize,
+    },
+    /// A line of a table is wrong.
+    #[error("line {line} of {name}: {error}")]
+    Table {
+        /// The file.
+        name: String,
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        error: TableError,
+    },
+    /// `--colsep` without a character.
+    #[error("--colsep needs a character at which lines are split, such as `,` or `\\t`")]
+    NoSeparator,
+    /// `--zip` of sources of different lengths.
+    #[error(
+        "--zip combines values one to one, and one source has {first} and another {other}: give \
+         all equally many (`:::+` leaves out the rest of the longer one)"
+    )]
+    UnevenZip {
+        /// How many the first one has.
+        first: u64,
+        /// How many another has.
+        other: u64,
+    },
+    /// A script where a program is expected.
+    #[error(
+        "`{text}` is one word, and there is no program of that name: did you mean --shell, which \
+         runs it as a script? Otherwise write its words without quotes around all of them"
+    )]
+    OneWord {
+        /// The word.
+        text: String,
+    },
     /// A placeholder names a source that is not there.
     #[error(fmt = write_no_such_source)]
     NoSuchSource {
@@ -216,10 +263,16 @@ pub(crate) enum PlanError {
         bytes_max: u64,
     },
     /// An `--env` that is not `NAME=VALUE`.
-    #[error("`{text}` is not a variable: write --env NAME=VALUE")]
+    #[error("`{text}` is not a variable: write --env NAME=VALUE, or --env NAME for its value here")]
     Env {
         /// The text as it was written.
         text: String,
+    },
+    /// An `--env NAME` that is not set here.
+    #[error("the variable `{name}` is not set here: set it, or write --env {name}=VALUE")]
+    EnvUnset {
+        /// The variable.
+        name: String,
     },
     /// A text file is not UTF-8.
     #[error("{path}:{line}:{column}: the text is not UTF-8")]
@@ -326,7 +379,7 @@ fn write_no_such_source(
         0 => write!(
             f,
             "`{placeholder}` stands for a source's value, but there is no source: give --each, \
-             --each-line or --range (in a task file braces are plain text)"
+             --each-line, --range, --value or --rows (in a task file braces are plain text)"
         ),
         1 => write!(f, "`{placeholder}` names a source that is not there: there is only 1"),
         sources => {

@@ -1,10 +1,11 @@
 //! Data objects that tasks declare (`NAME=SOURCE`): what is wrong with them,
 //! and what a submission says of them.
 
-use super::args::{PlanArgs, SourceArg};
+use super::args::PlanArgs;
 use super::error::{ObjectError, PlanError};
 use super::files;
-use super::source::Source;
+use super::source::ValueKind;
+use super::sources::Sources;
 use falkon_core::archive::split_member;
 use falkon_core::data::declared::{Declared, Lists};
 use falkon_core::data::object::{Object, ObjectId};
@@ -203,7 +204,7 @@ fn is_path_to(path: &[u8], name: &[u8]) -> bool {
 pub(crate) fn staged(
     args: &PlanArgs,
     template: &CommandTemplate,
-    sources: &[Source],
+    sources: &Sources,
 ) -> Result<Vec<u32>, PlanError> {
     if !args.options.stage {
         let is_input = |number: u32| {
@@ -211,13 +212,12 @@ pub(crate) fn staged(
                 |piece: &Piece| matches!(piece, Piece::Value { source, .. } if *source == number);
             template.inputs.iter().flatten().any(is_it)
         };
-        let members = (0u32..)
-            .zip(sources)
-            .filter(|(number, source)| matches!(source, Source::Members(_)) && !is_input(*number));
+        let members = (0u32..).zip(sources.kinds());
+        let members =
+            members.filter(|(number, kind)| *kind == ValueKind::Members && !is_input(*number));
         return Ok(members.map(|(number, _)| number).collect());
     }
-    let files = (0u32..).zip(&args.sources.sources);
-    let files = files.filter(|(_, source)| matches!(source, SourceArg::Each(_)));
+    let files = (0u32..).zip(sources.kinds()).filter(|(_, kind)| *kind != ValueKind::Texts);
     let files: Vec<u32> = files.map(|(number, _)| number).collect();
     match files.is_empty() {
         true => Err(PlanError::Object(ObjectError::NothingToStage)),

@@ -1,7 +1,9 @@
 //! Placeholders: `{}`, `{/}`, `{.}`, `{/.}`, `{//}`, `{#}`, and with the
-//! number of a source `{2}`, `{2/}`, … Anything else in braces is itself.
+//! number of a source `{2}`, `{2/}`, … or its name `{column}`, `{column/.}`, …
+//! Anything else in braces is itself.
 
 use super::error::PlanError;
+use super::source::Name;
 use falkon_wire::command::{Form, Piece, Text};
 
 /// One placeholder.
@@ -18,9 +20,25 @@ pub(crate) enum Placeholder {
     },
 }
 
-/// The placeholder that `text` begins with, and its length in bytes.
+/// The placeholder that `text` begins with, and its length in bytes, where
+/// sources have these names. Of several names the longest counts.
+pub(crate) fn leading(text: &[u8], names: &[Name]) -> Option<(Placeholder, usize)> {
+    if let Some(found) = unnamed(text) {
+        return Some(found);
+    }
+    let inner = text.strip_prefix(b"{")?;
+    let named = (0u32..).zip(names).filter_map(|(source, name)| {
+        let name = name.as_deref().filter(|name| !name.is_empty())?;
+        let (form, length) = form(inner.strip_prefix(name)?)?;
+        let found = Placeholder::Value { source: Some(source), form };
+        Some((name.len(), (found, 1 + name.len() + length)))
+    });
+    named.max_by_key(|(name_bytes, _)| *name_bytes).map(|(_, found)| found)
+}
+
+/// The placeholder without a name that `text` begins with, and its length.
 /// A number of 0 or beyond `u32` is passed on as `u32::MAX`: no such source.
-pub(crate) fn leading(text: &[u8]) -> Option<(Placeholder, usize)> {
+fn unnamed(text: &[u8]) -> Option<(Placeholder, usize)> {
     let inner = text.strip_prefix(b"{")?;
     if inner.starts_with(b"#}") {
         return Some((Placeholder::Number, 3));
@@ -33,16 +51,20 @@ pub(crate) fn leading(text: &[u8]) -> Option<(Placeholder, usize)> {
             Some(number.and_then(|number| number.checked_sub(1)).unwrap_or(u32::MAX))
         }
     };
-    let rest = &inner[digits..];
-    let (form, length) = match rest {
-        [b'}', ..] => (Form::Whole, 1),
-        [b'/', b'}', ..] => (Form::Base, 2),
-        [b'.', b'}', ..] => (Form::Stem, 2),
-        [b'/', b'.', b'}', ..] => (Form::BaseStem, 3),
-        [b'/', b'/', b'}', ..] => (Form::Directory, 3),
-        _ => return None,
-    };
+    let (form, length) = form(&inner[digits..])?;
     Some((Placeholder::Value { source, form }, 1 + digits + length))
+}
+
+/// The form that the end of a placeholder says, and its length.
+fn form(rest: &[u8]) -> Option<(Form, usize)> {
+    match rest {
+        [b'}', ..] => Some((Form::Whole, 1)),
+        [b'/', b'}', ..] => Some((Form::Base, 2)),
+        [b'.', b'}', ..] => Some((Form::Stem, 2)),
+        [b'/', b'.', b'}', ..] => Some((Form::BaseStem, 3)),
+        [b'/', b'/', b'}', ..] => Some((Form::Directory, 3)),
+        _ => None,
+    }
 }
 
 /// The sources that a placeholder stands for, once it is known that they are
@@ -67,16 +89,16 @@ pub(crate) fn sources_of(
     }
 }
 
-/// `text` as a template over so many `sources`.
+/// `text` as a template over sources of these names.
 ///
 /// # Errors
 /// A placeholder names a source that is not there.
-pub(crate) fn compile(text: &[u8], sources: usize) -> Result<Text, PlanError> {
+pub(crate) fn compile(text: &[u8], names: &[Name]) -> Result<Text, PlanError> {
     let mut pieces = Vec::new();
     let mut literal = Vec::new();
     let mut rest = text;
     while let Some(&first) = rest.first() {
-        let Some((placeholder, length)) = leading(rest) else {
+        let Some((placeholder, length)) = leading(rest, names) else {
             literal.push(first);
             rest = &rest[1..];
             continue;
@@ -84,7 +106,7 @@ pub(crate) fn compile(text: &[u8], sources: usize) -> Result<Text, PlanError> {
         match placeholder {
             Placeholder::Number => push(&mut pieces, &mut literal, Piece::Number),
             Placeholder::Value { source, form } => {
-                let range = sources_of(source, &rest[..length], sources)?;
+                let range = sources_of(source, &rest[..length], names.len())?;
                 for source in range.clone() {
                     if source > range.start {
                         literal.push(b' ');
@@ -103,7 +125,7 @@ pub(crate) fn compile(text: &[u8], sources: usize) -> Result<Text, PlanError> {
 
 /// Whether a placeholder for a value is in `text`.
 pub(crate) fn has_value(text: &[u8]) -> bool {
-    (0..text.len()).any(|at| matches!(leading(&text[at..]), Some((Placeholder::Value { .. }, _))))
+    (0..text.len()).any(|at| matches!(unnamed(&text[at..]), Some((Placeholder::Value { .. }, _))))
 }
 
 /// Appends the literal so far, if any, and then `piece`.
@@ -126,10 +148,27 @@ mod tests {
     use proptest::prelude::*;
 
     fn filled(text: &[u8], values: &[&str], number: u64) -> Result<Vec<u8>, PlanError> {
-        let text = compile(text, values.len())?;
+        let text = compile(text, &vec![None; values.len()])?;
         let template = CommandTemplate { argv: vec![text], ..CommandTemplate::default() };
         let values: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
         Ok(template.fill(&values, number).unwrap().argv.remove(0))
+    }
+
+    #[test]
+    fn columns_are_found_by_their_names() {
+        let names = ["x", "path", "y/", "a.b", "", "2", "y"].map(|name| Some(name.into()));
+        let filled = |text: &str| {
+            let argv = vec![compile(text.as_bytes(), &names).unwrap()];
+            let template = CommandTemplate { argv, ..CommandTemplate::default() };
+            let values: [&[u8]; 7] = [b"1", b"d/e.f", b"slash", b"dots", b"none", b"two", b"a/b"];
+            String::from_utf8(template.fill(&values, 1).unwrap().argv.remove(0)).unwrap()
+        };
+        assert_eq!(filled("{x}{a.b}"), "1dots");
+        assert_eq!(filled("{path} {path/.} {path//} {path.}"), "d/e.f e d d/e");
+        // The longer name counts, and a number is one.
+        assert_eq!(filled("{y/} {y}"), "slash a/b");
+        assert_eq!(filled("{2}"), "d/e.f");
+        assert_eq!(filled("{z} {xx} {x"), "{z} {xx} {x");
     }
 
     #[test]

@@ -5,16 +5,17 @@ use super::error::PlanError;
 use super::graph::{Dependencies, GraphBuilder, Made};
 use super::limits::{OUTPUT_TASKS_MAX, PLAN_TASKS_MAX};
 use super::objects;
+use super::one_word;
 use super::placeholder::{compile, is_literal};
 use super::shell;
-use super::source::Source;
+use super::source::Name;
+use super::sources::Sources;
 use super::streams;
 use falkon_core::task::{Kind, Range, TaskClass};
 use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Template, Text};
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
-use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// How an input from the caches begins, after its name.
 const CACHED: &[u8] = b"=cache:";
@@ -22,7 +23,7 @@ const CACHED: &[u8] = b"=cache:";
 /// A command with placeholders, and what takes their places.
 #[derive(Debug)]
 pub(crate) struct Product {
-    sources: Vec<Source>,
+    sources: Sources,
     /// The command; values are by source.
     pub(crate) template: CommandTemplate,
     /// The class of all tasks.
@@ -47,19 +48,19 @@ impl Product {
     ///
     /// # Errors
     /// The command or an option is wrong, or there are too many tasks.
-    pub(crate) fn new(args: &PlanArgs, sources: Vec<Source>) -> Result<Product, PlanError> {
+    pub(crate) fn new(args: &PlanArgs, sources: Sources) -> Result<Product, PlanError> {
         let count = sources
-            .iter()
-            .try_fold(1u64, |product, source| product.checked_mul(source.len()))
+            .count()
             .filter(|count| *count <= PLAN_TASKS_MAX)
             .ok_or(PlanError::TooManyTasks)?;
-        let (mut template, kind) = command(args, sources.len())?;
+        let (mut template, kind) = command(args, &sources.names())?;
         let staged = objects::staged(args, &template, &sources);
         objects::stage(&mut template, &staged?);
         let home = args.options.home.as_ref().map(|home| home.as_bytes());
         if template.cwd.is_none() && !objects::declares(&template) {
             template.cwd = home.map(|home| vec![Piece::Literal(home.to_vec())]);
         }
+        sources.write_decimals(&mut template);
         let class = class(&args.options, kind);
         let product = Product { sources, template, class, count };
         if let Some(command) = product.command(0) {
@@ -76,32 +77,7 @@ impl Product {
 
     /// The value of each source for the task at `index`, handed to `take`.
     fn with_values<R>(&self, index: u64, take: impl FnOnce(&[&[u8]]) -> R) -> Option<R> {
-        if index >= self.count {
-            return None;
-        }
-        let mut rest = index;
-        // Numbers are written one after another, then referred to.
-        let mut written = Vec::new();
-        let mut places = Vec::with_capacity(self.sources.len());
-        for source in self.sources.iter().rev() {
-            let at = rest % source.len();
-            rest /= source.len();
-            let start = written.len();
-            if let Source::Range(range) = source {
-                // Writing to memory does not fail.
-                let _ = write!(written, "{}", range.value(at));
-            }
-            places.push((source, at, start..written.len()));
-        }
-        let values: Option<Vec<&[u8]>> = places
-            .into_iter()
-            .rev()
-            .map(|(source, at, place)| match source {
-                Source::Values(column) | Source::Members(column) => column.at(at),
-                Source::Range(_) => Some(&written[place]),
-            })
-            .collect();
-        Some(take(&values?))
+        if index >= self.count { None } else { self.sources.with_values(index, take) }
     }
 
     /// The row of the task at `index` appended to `out`, with its number from
@@ -120,8 +96,17 @@ impl Product {
 
     /// The values of the task at `index`.
     pub(crate) fn values(&self, index: u64) -> Vec<Vec<u8>> {
-        let copied = |values: &[&[u8]]| values.iter().map(|value| value.to_vec()).collect();
-        self.with_values(index, copied).unwrap_or_default()
+        let shown = |values: &[&[u8]]| self.sources.shown(values);
+        self.with_values(index, shown).unwrap_or_default()
+    }
+
+    /// The name of each source, or its number from 1.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let name = |(number, name): (usize, Name)| {
+            name.map(|name| String::from_utf8_lossy(&name).into_owned())
+                .unwrap_or_else(|| number.to_string())
+        };
+        (1..).zip(self.sources.names()).map(name).collect()
     }
 
     /// The command of the task at `index`.
@@ -132,13 +117,7 @@ impl Product {
 
     /// The ranges, if there are only ranges: rows need not be stored.
     pub(crate) fn factors(&self) -> Option<Vec<Range>> {
-        self.sources
-            .iter()
-            .map(|source| match source {
-                Source::Range(range) => Some(*range),
-                Source::Values(_) | Source::Members(_) => None,
-            })
-            .collect()
+        self.sources.factors()
     }
 
     /// Whether tasks read or write different data objects.
@@ -234,18 +213,26 @@ fn texts(template: &CommandTemplate) -> impl Iterator<Item = &Text> {
         .chain(streams)
 }
 
-/// The command of the command line as a template over so many `sources`, and
+/// The command of the command line as a template over sources of these names, and
 /// what kind of task it is.
-fn command(args: &PlanArgs, sources: usize) -> Result<(CommandTemplate, Kind), PlanError> {
+fn command(args: &PlanArgs, names: &[Name]) -> Result<(CommandTemplate, Kind), PlanError> {
     let function = super::call::function(args)?;
     let kind = match &function {
         Some(_) => Kind::Function,
         None => {
-            let program = args.command.first().filter(|program| !program.is_empty());
-            kind(program.ok_or(PlanError::NoCommand)?.as_bytes())?
+            let program = args.command().first().filter(|program| !program.is_empty());
+            let program = program.ok_or(PlanError::NoCommand)?;
+            if let [script] = args.command()
+                && !args.options.shell
+                && one_word::is_script(script)
+            {
+                let text = script.to_string_lossy().into_owned();
+                return Err(PlanError::OneWord { text });
+            }
+            kind(program.as_bytes())?
         }
     };
-    let mut template = options(&args.options, sources)?;
+    let mut template = options(&args.options, names)?;
     template.call = function;
     let passed = CommandTemplate {
         inputs: Vec::new(),
@@ -259,17 +246,17 @@ fn command(args: &PlanArgs, sources: usize) -> Result<(CommandTemplate, Kind), P
     let seen = texts(&passed).chain(staged).any(|text| !is_literal(text));
     if args.options.shell {
         if kind != Kind::Process {
-            let name = args.command[0].to_string_lossy().into_owned();
+            let name = args.command()[0].to_string_lossy().into_owned();
             return Err(PlanError::BuiltinInShell { name });
         }
-        let words: Vec<&[u8]> = args.command.iter().map(|word| word.as_bytes()).collect();
-        template.argv = shell::compile(&words.join(&b' '), sources)?;
+        let words: Vec<&[u8]> = args.command().iter().map(|word| word.as_bytes()).collect();
+        template.argv = shell::compile(&words.join(&b' '), names)?;
         return Ok((template, kind));
     }
     template.argv = args
-        .command
+        .command()
         .iter()
-        .map(|word| compile(word.as_bytes(), sources))
+        .map(|word| compile(word.as_bytes(), names))
         .collect::<Result<_, _>>()?;
     let seen = seen || template.argv.iter().any(|text| !is_literal(text));
     let wants_values = match kind {
@@ -278,7 +265,7 @@ fn command(args: &PlanArgs, sources: usize) -> Result<(CommandTemplate, Kind), P
         Kind::Sleep => template.argv.len() == 1,
     };
     if !seen && wants_values {
-        let sources = u32::try_from(sources).unwrap_or(u32::MAX);
+        let sources = u32::try_from(names.len()).unwrap_or(u32::MAX);
         let value = |source| vec![Piece::Value { source, form: Form::Whole }];
         template.argv.extend((0..sources).map(value));
     }
@@ -289,16 +276,23 @@ fn command(args: &PlanArgs, sources: usize) -> Result<(CommandTemplate, Kind), P
 ///
 /// # Errors
 /// A placeholder names no source, or a variable has no name.
-pub(crate) fn options(options: &TaskOptions, sources: usize) -> Result<CommandTemplate, PlanError> {
-    let text = |word: &OsString| compile(word.as_bytes(), sources);
+pub(crate) fn options(options: &TaskOptions, names: &[Name]) -> Result<CommandTemplate, PlanError> {
+    let text = |word: &OsString| compile(word.as_bytes(), names);
     let texts = |words: &[OsString]| words.iter().map(text).collect::<Result<Vec<_>, _>>();
     let mut env: Vec<(Vec<u8>, Text)> = Vec::new();
     for variable in &options.env {
         let bytes = variable.as_bytes();
         let wrong = || PlanError::Env { text: variable.to_string_lossy().into_owned() };
-        let at = bytes.iter().position(|byte| *byte == b'=').filter(|at| *at > 0);
-        let at = at.ok_or_else(wrong)?;
-        let (name, value) = (bytes[..at].to_vec(), compile(&bytes[at + 1..], sources)?);
+        let (name, value) = match bytes.iter().position(|byte| *byte == b'=') {
+            Some(at) if at > 0 => (bytes[..at].to_vec(), compile(&bytes[at + 1..], names)?),
+            None if !bytes.is_empty() => {
+                let Some(value) = std::env::var_os(variable) else {
+                    return Err(PlanError::EnvUnset { name: variable.to_string_lossy().into() });
+                };
+                (bytes.to_vec(), vec![Piece::Literal(value.into_vec())])
+            }
+            Some(_) | None => return Err(wrong()),
+        };
         // The last of several values counts, as for `env`.
         env.retain(|(other, _)| *other != name);
         env.push((name, value));

@@ -2,12 +2,15 @@
 
 use super::shell::{self, quoted};
 use super::{Body, Plan, options};
+use crate::results::What;
 use falkon_core::task::Kind;
 use falkon_wire::command::Command;
 use std::io::{self, Write};
 
 /// The longest label, in characters.
 const LABEL_CHARS_MAX: usize = 60;
+/// The longest command in a result, in characters.
+const COMMAND_CHARS_MAX: usize = 4096;
 /// How many dependencies a line of the dry run names.
 const AFTER_NAMES_MAX: usize = 8;
 
@@ -38,8 +41,30 @@ impl Plan {
         }
     }
 
+    /// What the task at `position` is, for its result.
+    pub(crate) fn what(&self, position: u64) -> What {
+        let mut command = self.command(position).unwrap_or_default();
+        if let Some(call) = &mut command.call {
+            call.payload.clear();
+        }
+        // What is not shown need not be quoted.
+        let mut left = COMMAND_CHARS_MAX;
+        command.argv.retain_mut(|word| {
+            let has_room = left > 0;
+            word.truncate(left);
+            left = left.saturating_sub(word.len() + 1);
+            has_room
+        });
+        let names = match &*self.body {
+            Body::Product(product) => product.names(),
+            Body::Listed(_) => Vec::new(),
+        };
+        let command = cut(&words(&command), COMMAND_CHARS_MAX);
+        What { command, values: names.into_iter().zip(self.values(position)).collect() }
+    }
+
     /// The values that sources give to the task at `position`.
-    fn values(&self, position: u64) -> Vec<Vec<u8>> {
+    pub(crate) fn values(&self, position: u64) -> Vec<Vec<u8>> {
         let Some(index) = self.checked_index(position) else { return Vec::new() };
         match &*self.body {
             Body::Product(product) => product.values(index),

@@ -13,6 +13,7 @@
 
 use super::error::PlanError;
 use super::placeholder::{Placeholder, leading, push, sources_of};
+use super::source::Name;
 use falkon_wire::command::{Form, Piece, Text};
 
 /// The shell that runs scripts.
@@ -33,13 +34,13 @@ pub(crate) fn command<T: From<Vec<u8>>>(script: T, parameters: Vec<T>) -> Vec<T>
 }
 
 /// The arguments that run `script`, where placeholders stand for the values
-/// of so many `sources`. Values follow no script: where its last command ends,
+/// of sources of these names. Values follow no script: where its last command ends,
 /// nobody can tell.
 ///
 /// # Errors
 /// A placeholder names no source, or stands in a here-document.
-pub(crate) fn compile(script: &[u8], sources: usize) -> Result<Vec<Text>, PlanError> {
-    let mut walk = Walk::new(sources);
+pub(crate) fn compile(script: &[u8], names: &[Name]) -> Result<Vec<Text>, PlanError> {
+    let mut walk = Walk::new(names);
     walk.run(script)?;
     let mut pieces = Vec::new();
     let mut literal = prologue(walk.values.len());
@@ -132,8 +133,8 @@ enum Around {
 /// shell grammar as far as quoting goes; where a script is odder than that (a
 /// `case` pattern's lone `)` inside `$(…)`), a value may be split into words
 /// but never runs.
-struct Walk {
-    sources: usize,
+struct Walk<'a> {
+    names: &'a [Name],
     around: Vec<Around>,
     pieces: Text,
     literal: Vec<u8>,
@@ -148,10 +149,10 @@ enum HereDocument {
     Begun,
 }
 
-impl Walk {
-    fn new(sources: usize) -> Walk {
+impl Walk<'_> {
+    fn new(names: &[Name]) -> Walk<'_> {
         Walk {
-            sources,
+            names,
             around: Vec::new(),
             pieces: Vec::new(),
             literal: Vec::new(),
@@ -164,7 +165,7 @@ impl Walk {
         let mut at = 0;
         while at < script.len() {
             let rest = &script[at..];
-            if let Some((placeholder, length)) = leading(rest) {
+            if let Some((placeholder, length)) = leading(rest, self.names) {
                 self.place(placeholder, &rest[..length])?;
                 at += length;
                 continue;
@@ -282,7 +283,7 @@ impl Walk {
             push(&mut self.pieces, &mut self.literal, Piece::Number);
             return Ok(());
         };
-        let sources = sources_of(source, spelled, self.sources)?;
+        let sources = sources_of(source, spelled, self.names.len())?;
         if self.here_document == HereDocument::Begun {
             return Err(PlanError::HereDocument {
                 placeholder: String::from_utf8_lossy(spelled).into_owned(),
@@ -365,7 +366,7 @@ mod tests {
     /// What `script` prints when a real shell runs it; what is shown to people
     /// prints the same.
     fn output(script: &str, values: &[&[u8]]) -> Vec<u8> {
-        let argv = compile(script.as_bytes(), values.len()).unwrap();
+        let argv = compile(script.as_bytes(), &vec![None; values.len()]).unwrap();
         let template = CommandTemplate { argv, ..CommandTemplate::default() };
         let argv = template.fill(values, 7).unwrap().argv;
         let ran = std::process::Command::new(OsStr::from_bytes(&argv[0]))
@@ -461,9 +462,9 @@ mod tests {
 
     #[test]
     fn a_placeholder_in_a_here_document_is_refused() {
-        let error = compile(b"cat <<E\n{}\nE", 1).unwrap_err();
+        let error = compile(b"cat <<E\n{}\nE", &[None]).unwrap_err();
         assert!(matches!(error, PlanError::HereDocument { .. }));
-        assert!(compile(b"cat <<E {}\n$x\nE", 1).is_ok());
+        assert!(compile(b"cat <<E {}\n$x\nE", &[None]).is_ok());
     }
 
     proptest! {

@@ -1,12 +1,12 @@
-//! Sources of values: files, lines, ranges.
+//! Sources of values: files, lines, words, ranges.
 
 use super::column::Column;
 use super::error::PlanError;
 use super::files;
 use super::limits::VALUE_BYTES_MAX;
 use super::members;
+use super::range::Numbers;
 use falkon_core::archive::member_start;
-use falkon_core::task::Range;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -18,89 +18,53 @@ const READ_BUFFER_BYTES: usize = 1 << 18;
 
 /// The values of one source, in order.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub(crate) enum Values {
     /// Stored one by one.
-    Values(Column),
-    /// The same; some of them are members of archives.
-    Members(Column),
+    Stored(Column),
     /// Computed.
-    Range(Range),
+    Range(Numbers),
 }
+
+/// What the values of a source are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ValueKind {
+    /// Any texts.
+    Texts,
+    /// Files.
+    Files,
+    /// Files, and among them members of archives.
+    Members,
+}
+
+/// The values of one source, and how they go with those of others.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// The values.
+    pub(crate) values: Values,
+    /// What they are.
+    pub(crate) kind: ValueKind,
+    /// Whether they go with those of the source before it, one to one.
+    pub(crate) with_previous: bool,
+    /// The name of the column, for placeholders.
+    pub(crate) name: Name,
+}
+
+/// The name of a source, if it has one.
+pub(crate) type Name = Option<Vec<u8>>;
 
 impl Source {
+    /// A source that combines with all others.
+    pub(crate) fn new(values: Values, kind: ValueKind) -> Source {
+        Source { values, kind, with_previous: false, name: None }
+    }
+
     /// How many values.
     pub(crate) fn len(&self) -> u64 {
-        match self {
-            Source::Values(column) | Source::Members(column) => column.len(),
-            Source::Range(range) => range.count,
+        match &self.values {
+            Values::Stored(column) => column.len(),
+            Values::Range(numbers) => numbers.range.count,
         }
     }
-}
-
-/// Why a text is not a range.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RangeError {
-    /// Not `A-B` or `A-B:STEP`.
-    #[error(
-        "`{0}` is not a range: write FIRST-LAST or FIRST-LAST:STEP in whole numbers, such as \
-         1-100, 0-90:10, 10-1:-1 or -5-5"
-    )]
-    Malformed(String),
-    /// A number with leading zeros, which values would not have.
-    #[error(
-        "the values of the range `{0}` would have no leading zeros: leave those out, or give lines \
-         that have them, as `seq -w` makes them (--each-line -)"
-    )]
-    Padded(String),
-    /// A step of 0.
-    #[error("the range `{0}` has a step of 0 and would never end")]
-    NoStep(String),
-    /// The step leads away from the end.
-    #[error("the step of the range `{text}` leads away from its end: give a step such as {step}")]
-    Away {
-        /// The range as it was written.
-        text: String,
-        /// A step that would do.
-        step: &'static str,
-    },
-    /// 2^63 values or more.
-    #[error("the range `{0}` has too many values")]
-    TooLong(String),
-}
-
-/// The range written as `FIRST-LAST[:STEP]`, both ends included.
-///
-/// # Errors
-/// The range is malformed, or its step is 0 or leads away from its end.
-pub(crate) fn range(text: &str) -> Result<Range, RangeError> {
-    let malformed = || RangeError::Malformed(text.to_owned());
-    let (ends, step) = match text.split_once(':') {
-        Some((ends, step)) => (ends, step.parse::<i64>().map_err(|_| malformed())?),
-        None => (text, 1),
-    };
-    // The first character may be a sign; the next `-` divides.
-    let divide = ends.char_indices().skip(1).find(|(_, c)| *c == '-').ok_or_else(malformed)?.0;
-    let first = ends[..divide].parse::<i64>().map_err(|_| malformed())?;
-    let last = ends[divide + 1..].parse::<i64>().map_err(|_| malformed())?;
-    let is_padded = |number: &str| {
-        let digits = number.trim_start_matches(['-', '+']);
-        digits.len() > 1 && digits.starts_with('0')
-    };
-    if is_padded(&ends[..divide]) || is_padded(&ends[divide + 1..]) {
-        return Err(RangeError::Padded(text.to_owned()));
-    }
-    if step == 0 {
-        return Err(RangeError::NoStep(text.to_owned()));
-    }
-    let distance = i128::from(last) - i128::from(first);
-    let steps = distance / i128::from(step);
-    if distance != 0 && (distance > 0) != (step > 0) {
-        let step = if distance > 0 { ":1" } else { ":-1" };
-        return Err(RangeError::Away { text: text.to_owned(), step });
-    }
-    let count = u64::try_from(steps + 1).ok().filter(|count| *count <= 1 << 62);
-    let count = count.ok_or_else(|| RangeError::TooLong(text.to_owned()))?;
-    Ok(Range { start: first, step, count })
 }
 
 /// The files that `patterns` name, and the members of archives (`ARCHIVE!PATTERN`). A name that
@@ -135,7 +99,58 @@ pub(crate) fn files(patterns: &[OsString], maybe_command: bool) -> Result<Source
             add(&mut column, path, pattern)?;
         }
     }
-    Ok(if has_members { Source::Members(column) } else { Source::Values(column) })
+    let kind = if has_members { ValueKind::Members } else { ValueKind::Files };
+    Ok(Source::new(Values::Stored(column), kind))
+}
+
+/// The words of a command line.
+///
+/// # Errors
+/// They are too long.
+pub(crate) fn words(words: &[OsString]) -> Result<Column, PlanError> {
+    let mut column = Column::default();
+    for word in words {
+        add(&mut column, word.as_bytes(), word)?;
+    }
+    Ok(column)
+}
+
+/// The columns of `values`, divided at each `separator`. `name` is for messages.
+///
+/// # Errors
+/// A value has more or fewer columns than the first one.
+pub(crate) fn split(
+    values: &Column,
+    separator: &[u8],
+    name: &str,
+) -> Result<Vec<Column>, PlanError> {
+    let mut columns: Vec<Column> = Vec::new();
+    for index in 0..values.len() {
+        let mut rest = Some(values.at(index).unwrap_or_default());
+        let mut found = 0;
+        while let Some(text) = rest {
+            let at = text.windows(separator.len()).position(|part| part == separator);
+            let (value, next) = match at {
+                Some(at) => (&text[..at], Some(&text[at + separator.len()..])),
+                None => (text, None),
+            };
+            rest = next;
+            if index == 0 {
+                columns.push(Column::default());
+            }
+            if let Some(column) = columns.get_mut(found)
+                && !column.push(value)
+            {
+                return Err(PlanError::TooManyBytes { name: name.to_owned() });
+            }
+            found += 1;
+        }
+        if found != columns.len() {
+            let (name, line, columns) = (name.to_owned(), index + 1, columns.len());
+            return Err(PlanError::UnevenColumns { name, line, found, columns });
+        }
+    }
+    Ok(columns)
 }
 
 fn add(column: &mut Column, path: &[u8], pattern: &OsString) -> Result<(), PlanError> {
@@ -145,7 +160,7 @@ fn add(column: &mut Column, path: &[u8], pattern: &OsString) -> Result<(), PlanE
     }
 }
 
-/// Opens the file of a `--each-line`, `--tasks` or `--workflow`.
+/// Opens the file of a `--each-line`, `--rows`, `--tasks` or `--workflow`.
 ///
 /// # Errors
 /// The file does not exist, is not readable, or is a directory.
@@ -201,42 +216,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn values(text: &str) -> Vec<i64> {
-        let range = range(text).unwrap();
-        (0..range.count).map(|index| range.value(index)).collect()
-    }
-
-    #[test]
-    fn ranges_are_read() {
-        assert_eq!(values("1-3"), [1, 2, 3]);
-        assert_eq!(values("5-5"), [5]);
-        assert_eq!(values("0-9:4"), [0, 4, 8]);
-        assert_eq!(values("-2-1"), [-2, -1, 0, 1]);
-        assert_eq!(values("-3--1"), [-3, -2, -1]);
-        assert_eq!(values("3-1:-1"), [3, 2, 1]);
-        assert_eq!(values("1--3:-2"), [1, -1, -3]);
-        assert_eq!(range("1-1000000000000").unwrap().count, 1_000_000_000_000);
-        assert_eq!(values("9223372036854775807-9223372036854775807"), [i64::MAX]);
-    }
-
-    #[test]
-    fn malformed_ranges_are_refused() {
-        for text in ["", "1", "1-", "a-b", "-", "--", "1-2-3", "1-5:", "1-5:x", "1.5-2", "1-2:3:4"]
-        {
-            assert_eq!(range(text), Err(RangeError::Malformed(text.to_owned())), "{text}");
-        }
-        for text in ["008-010", "1-05", "-01-1", "00-1"] {
-            assert_eq!(range(text), Err(RangeError::Padded(text.to_owned())), "{text}");
-        }
-        assert_eq!(range("1-5:0"), Err(RangeError::NoStep("1-5:0".to_owned())));
-        assert!(matches!(range("5-1"), Err(RangeError::Away { step: ":-1", .. })));
-        assert!(matches!(range("1-5:-1"), Err(RangeError::Away { step: ":1", .. })));
-        assert!(matches!(
-            range("-9223372036854775808-9223372036854775807"),
-            Err(RangeError::TooLong(_))
-        ));
-    }
-
     #[test]
     fn lines_that_cannot_be_arguments_are_refused() {
         let read = |text: &[u8]| lines(&mut &text[..], "list");
@@ -251,21 +230,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_range_counts_as_a_loop_does(
-            first in -20i64..20, last in -20i64..20, step in -7i64..7,
+        fn columns_are_what_split_gives(
+            rows in prop::collection::vec(prop::collection::vec("[a-c]{0,3}", 3), 0..6),
         ) {
-            let mut expected = Vec::new();
-            let mut value = first;
-            while step != 0 && (if step > 0 { value <= last } else { value >= last }) {
-                expected.push(value);
-                value += step;
-            }
-            match range(&format!("{first}-{last}:{step}")) {
-                Ok(range) => {
-                    let found: Vec<i64> = (0..range.count).map(|at| range.value(at)).collect();
-                    prop_assert_eq!(found, expected);
+            let joined: Vec<OsString> = rows.iter().map(|row| row.join("::").into()).collect();
+            let columns = split(&words(&joined).unwrap(), b"::", "values").unwrap();
+            prop_assert_eq!(columns.len(), if rows.is_empty() { 0 } else { 3 });
+            for (at, column) in (0..).zip(&columns) {
+                for (line, row) in (0..).zip(&rows) {
+                    let value: &String = &row[at];
+                    prop_assert_eq!(column.at(line), Some(value.as_bytes()));
                 }
-                Err(_) => prop_assert!(expected.is_empty()),
             }
         }
 

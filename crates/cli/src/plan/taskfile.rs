@@ -40,7 +40,7 @@ pub(crate) fn read(
     graph: &mut GraphBuilder,
 ) -> Result<(), PlanError> {
     let defaults = Defaults {
-        template: product::options(options, 0)?,
+        template: product::options(options, &[])?,
         class: product::class(options, Kind::Process),
         shell: options.shell,
     };

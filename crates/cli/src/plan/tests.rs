@@ -101,6 +101,121 @@ fn values_are_appended_where_the_program_would_not_see_them() {
 }
 
 #[test]
+fn values_combine_every_one_with_every_other_or_one_to_one() {
+    let given = |words: &[&str]| {
+        let plan = plan(words, None).unwrap();
+        check_submissions(&plan);
+        argvs(&plan)
+    };
+    let all = ["p|1|a", "p|1|b", "p|2|a", "p|2|b"];
+    assert_eq!(given(&["--value", "1", "2", "--value", "a", "b", "--", "p"]), all);
+    assert_eq!(given(&["p", ":::", "1", "2", ":::", "a", "b"]), all);
+    assert_eq!(given(&["--zip", "p", ":::", "1", "2", ":::", "a", "b"]), ["p|1|a", "p|2|b"]);
+    let zipped = ["--zip", "--range", "1-2", "--value", "a", "b", "--", "p", "{2}{1}"];
+    assert_eq!(given(&zipped), ["p|a1", "p|b2"]);
+    // As GNU parallel has it: the longer one's rest is left out.
+    let linked = ["p", "{1}{2}{3}", ":::", "1", "2", ":::+", "a", "b", "c", ":::", "x", "y"];
+    assert_eq!(given(&linked), ["p|1ax", "p|1ay", "p|2bx", "p|2by"]);
+    assert_eq!(given(&["p", ":::+", "a", "b"]), ["p|a", "p|b"]);
+    assert_eq!(
+        message(&["--zip", "p", ":::", "1", "2", ":::", "a"], None),
+        "--zip combines values one to one, and one source has 2 and another 1: give all equally \
+         many (`:::+` leaves out the rest of the longer one)"
+    );
+    assert_eq!(message(&["p", ":::"], None), "there is nothing in `:::`");
+    let list = message(&["--tasks", "-", "--value", "1"], None);
+    assert_eq!(list, "--tasks names a list of complete tasks and cannot be combined with --value");
+}
+
+#[test]
+fn columns_stay_together() {
+    let lines = Some("a,1\nb,2\n");
+    let found = plan(&["--colsep", ",", "p", "{2}", "{1}", "{3}", "::::", "-", ":::", "x"], lines);
+    let found = found.unwrap();
+    assert_eq!(argvs(&found), ["p|1|a|x", "p|2|b|x"]);
+    check_submissions(&found);
+    let piped = plan(&["--colsep", "\\t", "--", "p", "{}"], Some("a\t1\nb\t2\n")).unwrap();
+    assert_eq!(argvs(&piped), ["p|a 1", "p|b 2"]);
+    let uneven = message(&["--colsep", ",", "p", "::::", "-"], Some("a,1\nb\n"));
+    assert_eq!(uneven, "line 2 of standard input has 1 columns, and the first one has 2");
+    assert!(message(&["--colsep", "", "p", ":::", "x"], None).contains("--colsep needs"));
+}
+
+#[test]
+fn rows_of_a_table_are_known_by_their_names() {
+    let table = Some("name,path\n\"a, b\",d/x.fits\nc,y.fits\n");
+    let words = ["--rows", "-", "p", "{path/.}", "{name}={2}", ":::", "1", "2"];
+    let found = plan(&words, table).unwrap();
+    assert_eq!(argvs(&found)[..2], ["p|x|a, b=d/x.fits", "p|x|a, b=d/x.fits"]);
+    assert_eq!(argvs(&found)[3], "p|y|c=y.fits");
+    check_submissions(&found);
+    let script = plan(&["--rows", "-", "--shell", "p '{name}' {path//}"], table).unwrap();
+    assert_eq!(script.command(0).unwrap().argv[4..], [b"a, b".to_vec(), b"d".to_vec()]);
+    // Without a placeholder, all columns follow.
+    assert_eq!(argvs(&plan(&["--rows", "-", "p"], table).unwrap())[1], "p|c|y.fits");
+    assert_eq!(
+        message(&["--rows", "-", "p"], Some("a,b\n")),
+        "there is nothing in `standard input`"
+    );
+}
+
+#[test]
+fn decimals_and_padded_numbers_are_computed() {
+    let found = plan(&["--range", "0.1-0.3:0.1", "--range", "08-10", "p", "{}", "{1.}-{#}"], None);
+    let found = found.unwrap();
+    assert_eq!(argvs(&found)[..2], ["p|0.1 08|0-1", "p|0.1 09|0-2"]);
+    assert_eq!(argvs(&found)[8], "p|0.3 10|0-9");
+    check_submissions(&found);
+    check_submissions(&found.select([1..3, 5..8]));
+    assert_eq!(found.values(8), [b"0.3".to_vec(), b"10".to_vec()]);
+    let huge = plan(&["--range", "0.000001-1000000:0.000001", "--shell", "p '{}'"], None).unwrap();
+    let submissions: Vec<Submission> = huge.submissions().collect();
+    assert_eq!((submissions.len(), submissions[0].count), (1, 1_000_000_000_000));
+    assert!(submissions[0].bytes() < 1000);
+    let last = huge.command(huge.count() - 1).unwrap();
+    assert_eq!(last.argv.last().unwrap(), b"1000000.000000");
+}
+
+#[test]
+fn a_script_in_the_place_of_a_program_is_named() {
+    let text = message(&["echo {}", ":::", "a"], None);
+    assert!(text.starts_with("`echo {}` is one word, and there is no program of that name: did"));
+    assert!(plan(&["--shell", "echo {}", ":::", "a"], None).is_ok());
+}
+
+proptest! {
+    /// Sources in groups, each group's values one to one, against nested loops.
+    #[test]
+    fn combinations_agree_with_nested_loops(
+        groups in prop::collection::vec(prop::collection::vec(1usize..5, 1..3), 1..4),
+    ) {
+        let mut words: Vec<String> = vec!["p".into()];
+        let mut expected: Vec<String> = vec!["p".into()];
+        let mut source = 0;
+        for group in &groups {
+            let shortest = *group.iter().min().unwrap();
+            let mut rows = vec![String::new(); shortest];
+            for (at, length) in group.iter().enumerate() {
+                words.push(if at == 0 { ":::" } else { ":::+" }.into());
+                words.extend((0..*length).map(|value| format!("{source}.{value}")));
+                for (value, row) in rows.iter_mut().enumerate() {
+                    row.push_str(&format!("|{source}.{value}"));
+                }
+                source += 1;
+            }
+            expected = expected
+                .iter()
+                .flat_map(|before| rows.iter().map(move |row| format!("{before}{row}")))
+                .collect();
+        }
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let found = plan(&words, None).unwrap();
+        prop_assert_eq!(argvs(&found), expected);
+        check_submissions(&found);
+    }
+}
+
+#[test]
 fn lines_of_standard_input_are_the_source_if_a_placeholder_asks_for_one() {
     let lines = Some("a b\n\nc\r\n");
     assert_eq!(argvs(&plan(&["--", "p", "{}"], lines).unwrap()), ["p|a b", "p|", "p|c"]);
@@ -241,7 +356,8 @@ fn combinations_that_make_no_sense_are_refused() {
         (&["--", "p", "{}"], "there is no source"),
         (&["--tasks", "-", "--cwd", "{}"], "there is no source"),
         (&["--env", "=x", "--", "p"], "`=x` is not a variable"),
-        (&["--env", "x", "--", "p"], "`x` is not a variable"),
+        (&["--env", "", "--", "p"], "`` is not a variable"),
+        (&["--env", "FALKON_NOT_SET", "--", "p"], "`FALKON_NOT_SET` is not set here"),
         (&["--range", "1-4000000000000000000", "--range", "1-9", "--", "p"], "too many tasks"),
         (&["--each-line", "-", "--", "p"], "nothing in `standard input`"),
     ] {

@@ -111,7 +111,7 @@ pub(crate) fn read(
     let execution = workflow.execution.ok_or(WorkflowError::NoExecution).map_err(wrong)?;
     let tasks = workflow.specification.tasks;
     let executed = check(&tasks, &execution.tasks).map_err(wrong)?;
-    let template = product::options(options, 0)?;
+    let template = product::options(options, &[])?;
     for (index, task) in tasks.iter().enumerate() {
         let entry = executed.get(task.id.bytes()).copied();
         let command = command(task, entry, &template, folder, index as u64 + 1).map_err(wrong)?;

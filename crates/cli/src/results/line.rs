@@ -22,6 +22,12 @@ pub(crate) struct Line<'a> {
     id: String,
     index: u64,
     status: &'static str,
+    /// Present if what ran is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<&'a str>,
+    /// Present if it is known and has values: what its sources gave it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    values: Option<Values<'a>>,
     exit_code: Option<i32>,
     signal: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,6 +71,15 @@ pub(crate) struct Line<'a> {
     value_repr: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
+}
+
+/// The values of a task, each with the name or the number of its source.
+struct Values<'a>(&'a [(String, Vec<u8>)]);
+
+impl Serialize for Values<'_> {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.0.iter().map(|(name, value)| (name, String::from_utf8_lossy(value))))
+    }
 }
 
 /// Output that is longer than the text of the line: all of it is in a file, or
@@ -155,6 +170,12 @@ impl<'a> Line<'a> {
                 Status::Failed => "failed",
                 Status::Cancelled => "cancelled",
             },
+            command: result.what.as_ref().map(|what| what.command.as_str()),
+            values: result
+                .what
+                .as_ref()
+                .filter(|what| !what.values.is_empty())
+                .map(|what| Values(&what.values)),
             exit_code: match result.outcome {
                 Outcome::Exit(code) => Some(code),
                 _ => None,

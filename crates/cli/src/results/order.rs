@@ -72,6 +72,7 @@ mod tests {
             times: Times::default(),
             detail: None,
             subject: None,
+            what: None,
             digest: None,
             files: None,
             kept: [None, None],

@@ -97,11 +97,45 @@ fn read_end(mut file: File, length: u64, bytes_max: u64) -> std::io::Result<Vec<
     Ok(end)
 }
 
+/// Writes lines with a tag before each.
+struct Tagged<'a, W> {
+    out: &'a mut W,
+    tag: &'a [u8],
+    at_start: bool,
+}
+
+impl<W: Write> Write for Tagged<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if self.at_start {
+                self.out.write_all(self.tag)?;
+            }
+            self.out.write_all(line)?;
+            self.at_start = line.ends_with(b"\n");
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
+}
+
 /// Passes output on to standard output and standard error.
-pub(crate) struct Terminal;
+#[derive(Default)]
+pub(crate) struct Terminal {
+    /// Whether each line begins with the values of its task.
+    tagged: bool,
+}
 
 impl Terminal {
+    /// One that writes the values of a task before each of its lines.
+    pub(crate) fn tagged() -> Terminal {
+        Terminal { tagged: true }
+    }
+
     fn pass_on(
+        &self,
         result: &TaskResult,
         stream: Stream,
         out: &mut impl Write,
@@ -113,7 +147,14 @@ impl Terminal {
             return Ok(());
         }
         let rest = &result.rests[stream as usize];
-        let copied = copy_stream(captured, rest, out).and_then(|copied| {
+        let copied = match self.tagged {
+            true => {
+                let tag = &tag(result);
+                copy_stream(captured, rest, &mut Tagged { out: &mut *out, tag, at_start: true })
+            }
+            false => copy_stream(captured, rest, out),
+        };
+        let copied = copied.and_then(|copied| {
             out.flush()?;
             Ok(copied)
         });
@@ -125,15 +166,52 @@ impl Terminal {
     }
 }
 
+/// What comes before each line of a task: its values, or its name.
+fn tag(result: &TaskResult) -> Vec<u8> {
+    let values = result.what.as_ref().map_or(&[][..], |what| &what.values);
+    let values: Vec<&[u8]> = values.iter().map(|(_, value)| value.as_slice()).collect();
+    let mut tag = match values.is_empty() {
+        true => result.id().into_bytes(),
+        false => values.join(&b' '),
+    };
+    tag.push(b'\t');
+    tag
+}
+
 impl Sink for Terminal {
     fn take(&mut self, result: &TaskResult) -> Result<(), SinkError> {
         let out = &mut std::io::stdout().lock();
-        Terminal::pass_on(result, Stream::Stdout, out, "standard output")?;
+        self.pass_on(result, Stream::Stdout, out, "standard output")?;
         let out = &mut std::io::stderr();
-        Terminal::pass_on(result, Stream::Stderr, out, "standard error")
+        self.pass_on(result, Stream::Stderr, out, "standard error")
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// However the bytes come, each line has the tag once.
+        #[test]
+        fn every_line_has_its_tag(
+            parts in prop::collection::vec(prop::collection::vec(
+                prop::sample::select(b"ab\n".to_vec()), 0..6), 0..6),
+        ) {
+            let mut out = Vec::new();
+            let mut tagged = Tagged { out: &mut out, tag: b"t\t", at_start: true };
+            for part in &parts {
+                tagged.write_all(part).unwrap();
+            }
+            let whole = String::from_utf8(parts.concat()).unwrap();
+            let expected: String =
+                whole.split_inclusive('\n').map(|line| format!("t\t{line}")).collect();
+            prop_assert_eq!(String::from_utf8(out).unwrap(), expected);
+        }
     }
 }

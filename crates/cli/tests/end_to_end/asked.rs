@@ -73,10 +73,10 @@ fn standard_input_that_brings_nothing_holds_nobody_up_without_a_word() {
 }
 
 #[trial]
-fn a_range_with_leading_zeros_is_refused() {
+fn a_range_keeps_its_leading_zeros() {
     let site = Site::new();
-    let ran = site.run(["run", "--range", "008-010", "--", "echo"]).exits(2);
-    ran.says("the values of the range `008-010` would have no leading zeros");
+    let ran = site.run(["run", "--range", "008-010", "echo"]).exits(0);
+    assert_eq!(ran.sorted(), ["008", "009", "010"]);
 }
 
 #[trial]

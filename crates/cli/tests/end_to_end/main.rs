@@ -31,6 +31,7 @@ mod lifetime;
 mod listening;
 mod network;
 mod overflow;
+mod parallel;
 mod provision;
 mod relays;
 mod results;
@@ -49,6 +50,7 @@ mod strangers;
 mod terminal;
 mod tries;
 mod tutorial;
+mod values;
 
 fn main() -> std::process::ExitCode {
     falkon_trials::main()

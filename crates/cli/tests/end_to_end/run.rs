@@ -351,6 +351,8 @@ fn json_has_the_fields_that_are_documented() {
             "id",
             "index",
             "status",
+            "command",
+            "values",
             "exit_code",
             "signal",
             "stdout",

@@ -111,7 +111,9 @@ impl Tasks {
         outputs.extend(objects.iter().map(|(path, _)| path.clone()));
         let launch_key = self.next_launch;
         self.next_launch += 1;
-        let mut env = command.env;
+        // Of equal names the last counts.
+        let mut env = self.granted.environment(&start.class.resources);
+        env.extend(command.env);
         let mut set = |name: &str, value: String| env.push((name.into(), value.into_bytes()));
         set("FALKON_INSTANCE", start.key.instance.to_string());
         set("FALKON_TASK", start.key.task.to_string());

@@ -31,7 +31,7 @@ use falkon_core::task::{
 };
 use falkon_wire::codec::{DecodeError, Wire};
 use falkon_wire::command::{
-    Call, Command, CommandTemplate, Form, Function, Piece, Template, pack_row,
+    Call, Command, CommandTemplate, Digits, Form, Function, Piece, Template, pack_row,
 };
 use falkon_wire::hidden::Hidden;
 use falkon_wire::message::{
@@ -110,6 +110,11 @@ fn template() -> Template {
             literal("dock"),
             vec![Piece::Literal(b"--in=".to_vec()), Piece::Value { source: 0, form: Form::Whole }],
             vec![Piece::Value { source: 1, form: Form::BaseStem }, Piece::Number],
+            vec![Piece::Decimal {
+                source: 0,
+                form: Form::Whole,
+                digits: Digits { places: 1, width: 0 },
+            }],
         ],
         env: vec![(b"OMP_NUM_THREADS".to_vec(), literal("1"))],
         cwd: Some(literal("runs")),

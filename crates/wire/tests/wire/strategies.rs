@@ -26,7 +26,9 @@ use falkon_core::task::{
     Submission, SubmissionError, SubmissionPart, TaskClass, TaskId, Time,
 };
 use falkon_wire::codec::Wire;
-use falkon_wire::command::{Call, Command, CommandTemplate, Form, Function, Piece, Template, Text};
+use falkon_wire::command::{
+    Call, Command, CommandTemplate, Digits, Form, Function, Piece, Template, Text,
+};
 use falkon_wire::hidden::Hidden;
 use falkon_wire::message::{FromClient, FromExecutor, Refusal, ToClient, ToExecutor};
 use options::options;
@@ -628,6 +630,9 @@ fn piece() -> impl Strategy<Value = Piece> {
         bytes().prop_map(Piece::Literal),
         (small(), form()).prop_map(|(source, form)| Piece::Value { source, form }),
         Just(Piece::Number),
+        (small(), form(), small(), small()).prop_map(|(source, form, places, width)| {
+            Piece::Decimal { source, form, digits: Digits { places, width } }
+        }),
     ]
 }
 

@@ -1,0 +1,75 @@
+//! The variables that tell a task what it has reserved, so that it uses no more.
+
+use falkon_core::task::{MILLI, Resources};
+
+/// How many threads OpenMP starts; OpenBLAS, MKL, BLIS and NumExpr follow it where their own
+/// variables are not set.
+const THREADS: &str = "OMP_NUM_THREADS";
+
+/// A variable of a task's environment, and its value.
+type Variable = (Vec<u8>, Vec<u8>);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Granted {
+    /// Whether the executor's own environment says how many threads.
+    threads_are_set: bool,
+}
+
+impl Granted {
+    /// For an executor with this environment.
+    pub(super) fn new(variable: impl Fn(&str) -> Option<String>) -> Granted {
+        Granted { threads_are_set: variable(THREADS).is_some() }
+    }
+
+    /// What a task finds unless its own environment says otherwise.
+    pub(super) fn environment(&self, resources: &Resources) -> Vec<Variable> {
+        let Resources { cpus_milli, gpus, memory_bytes, custom: _ } = resources;
+        let set = |name: &str, value: String| -> Variable { (name.into(), value.into_bytes()) };
+        let mut environment =
+            vec![set("FALKON_CPUS", cpus(*cpus_milli)), set("FALKON_GPUS", gpus.to_string())];
+        if *memory_bytes > 0 {
+            environment.push(set("FALKON_MEMORY", memory_bytes.to_string()));
+        }
+        if !self.threads_are_set {
+            environment.push(set(THREADS, (cpus_milli / MILLI).max(1).to_string()));
+        }
+        environment
+    }
+}
+
+/// CPUs as people write them: `2`, `0.5`.
+fn cpus(milli: u32) -> String {
+    match milli % MILLI {
+        0 => (milli / MILLI).to_string(),
+        rest => {
+            let rest = format!("{rest:03}");
+            format!("{}.{}", milli / MILLI, rest.trim_end_matches('0'))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(is_set: bool, resources: &Resources, expected: &[(&str, &str)]) {
+        let granted = Granted::new(|_| is_set.then(|| "8".to_owned()));
+        let expected: Vec<Variable> =
+            expected.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        assert_eq!(granted.environment(resources), expected);
+    }
+
+    #[test]
+    fn a_task_is_told_what_it_has_reserved() {
+        let half = Resources { cpus_milli: 500, ..Resources::default() };
+        let expected = [("FALKON_CPUS", "0.5"), ("FALKON_GPUS", "0"), (THREADS, "1")];
+        check(false, &half, &expected);
+        let much =
+            Resources { cpus_milli: 2250, gpus: 1, memory_bytes: 1 << 30, ..Resources::default() };
+        let told = [("FALKON_CPUS", "2.25"), ("FALKON_GPUS", "1"), ("FALKON_MEMORY", "1073741824")];
+        check(true, &much, &told);
+        check(false, &much, &[&told[..], &[(THREADS, "2")]].concat());
+    }
+}
