@@ -33,16 +33,22 @@ pub enum Exit {
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(match exit {
-            Exit::Success => 0,
-            Exit::TasksFailed => 1,
-            Exit::Usage => 2,
-            Exit::Failure => 3,
-        })
+        ExitCode::from(exit.code())
     }
 }
 
 impl Exit {
+    /// The exit status: the higher, the worse.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Success => 0,
+            Exit::TasksFailed => 1,
+            Exit::Usage => 2,
+            Exit::Failure => 3,
+        }
+    }
+
     /// The exit after an error in the user's input.
     pub fn usage(error: impl Display) -> Exit {
         say(error);

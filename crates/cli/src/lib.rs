@@ -26,6 +26,7 @@ pub mod machine;
 mod model;
 mod named_file;
 mod nodes;
+mod notify;
 mod objects;
 mod pipe;
 mod plan;

@@ -12,6 +12,7 @@ use crate::access::{AccessArgs, connect, only_instance};
 use crate::campaign::{self, Receiver};
 use crate::embedded::how_gpus_are_offered;
 use crate::exit::{Exit, runtime, say};
+use crate::notify::NotifyArgs;
 use crate::plan::Plan;
 use crate::progress::{Progress, span};
 use crate::results::line::{Json, TEXT_BYTES_MAX};
@@ -353,12 +354,14 @@ async fn named_instance(
 pub(crate) struct WaitArgs {
     #[command(flatten)]
     access: AccessArgs,
-    /// The instance
-    #[arg(value_name = "ID")]
-    instance: u64,
+    /// The instances, one or several
+    #[arg(value_name = "ID", required = true)]
+    instances: Vec<u64>,
     /// Print no progress line and no summary
     #[arg(long, short)]
     quiet: bool,
+    #[command(flatten)]
+    notify: NotifyArgs,
 }
 
 /// Takes results in without a word.
@@ -376,7 +379,11 @@ impl Sink for Silent {
 
 pub(crate) fn wait(args: WaitArgs) -> Exit {
     let measure = MeasureArgs::default();
-    pass_on(&args.access, args.instance, None, 0, args.quiet, true, &measure)
+    let ended = args
+        .instances
+        .iter()
+        .map(|instance| pass_on(&args.access, *instance, None, 0, args.quiet, true, &measure));
+    args.notify.after(ended.max_by_key(|exit| exit.code()).unwrap_or(Exit::Success))
 }
 
 /// `falkon results`

@@ -7,6 +7,7 @@ use crate::embedded::{Embedded, EmbeddedError, ExecutorSetup, OfferArgs, Places}
 use crate::exit::{Exit, runtime, say};
 use crate::halt::Halt;
 use crate::nodes::{NodeArgs, Nodes};
+use crate::notify::NotifyArgs;
 use crate::plan::{Plan, PlanArgs, Surroundings};
 use crate::progress::Progress;
 use crate::query::{QUIET_S_MAX, tell_what_is_missing};
@@ -81,6 +82,8 @@ pub(crate) struct RunArgs {
     halt: Option<Halt>,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    notify: NotifyArgs,
 }
 
 /// Runs the command.
@@ -341,7 +344,7 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     scratch.leave(cache);
     of_workers.into_iter().for_each(Scratch::remove);
     let seconds = started.elapsed().as_secs_f64();
-    finish(&mut receiver, outcome, before, seconds, args.output.quiet)
+    args.notify.after(finish(&mut receiver, outcome, before, seconds, args.output.quiet))
 }
 
 /// How data is cached, and decides where tasks run; there is no cache if no

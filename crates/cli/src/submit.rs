@@ -5,6 +5,7 @@ use crate::caches::held_versions;
 use crate::campaign;
 use crate::data::PolicyArgs;
 use crate::exit::{Exit, runtime, say};
+use crate::notify::NotifyArgs;
 use crate::plan::quantity::{KeepFor, duration_micros, keep_for};
 use crate::plan::{Plan, PlanArgs};
 use crate::query::{self, Reconnect, Submitted};
@@ -70,6 +71,8 @@ pub(crate) struct SubmitArgs {
     failure: FailureArgs,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    notify: NotifyArgs,
 }
 
 /// Runs the command.
@@ -96,9 +99,10 @@ async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
     if !args.wait && args.output.measure.is_asked() {
         return Err(Exit::usage("--metrics and --baseline measure what is waited for: add --wait"));
     }
-    if let Some(option) = args.output.waiting().filter(|_| !args.wait) {
+    let notifies = args.notify.is_asked().then_some("--notify");
+    if let Some(option) = args.output.waiting().or(notifies).filter(|_| !args.wait) {
         return Err(Exit::usage(format_args!(
-            "{option} is about results, which are not waited for: add --wait"
+            "{option} is about the end of tasks, which is not waited for: add --wait"
         )));
     }
     let (directory, plan, before) = open_directory(&args.output, plan)?;
@@ -133,7 +137,7 @@ async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
         query::follow(&own_access, instance, &mut receiver, submitted, quiet).await
     };
     let seconds = started.elapsed().as_secs_f64();
-    Ok(finish(&mut receiver, ending, before, seconds, args.output.quiet))
+    Ok(args.notify.after(finish(&mut receiver, ending, before, seconds, args.output.quiet)))
 }
 
 /// Creates an instance and submits everything to it, over as many connections

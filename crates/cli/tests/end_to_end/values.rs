@@ -64,6 +64,17 @@ fn tasks_find_what_they_have_reserved() {
 }
 
 #[trial]
+fn a_command_runs_in_the_end() {
+    let site = Site::new();
+    let run = |program: &str, command: &str, code| {
+        site.run(["run", "--quiet", "--notify", command, program]).exits(code)
+    };
+    run("false", "echo ended $FALKON_EXIT > told", 1);
+    assert_eq!(site.read("told"), "ended 1\n");
+    run("true", "exit $((7 + FALKON_EXIT))", 0).says("the command of --notify ended with");
+}
+
+#[trial]
 fn a_run_halts_when_enough_tasks_have_ended_so() {
     let site = Site::new();
     let args = ["run", "-j", "2", "--halt", "now,success=1", "--json"];
