@@ -27,6 +27,7 @@ OPTIONS = (
     TaskOption("runtime_estimate", "estimate", "time", 0, True),
     TaskOption("retries", "retries", "count", 0, True),
     TaskOption("replicas", "replicas", "copies", 1, False),
+    TaskOption("lenders", "lenders", "count", 0, False),
     TaskOption("priority", "priority", "priority", 0, True),
 )
 
@@ -46,5 +47,6 @@ def class_of(kind: int, found: Mapping[str, Any]) -> List[Any]:
         found["timeout"],
         found["runtime_estimate"],
         found["replicas"],
+        found["lenders"],
         0,
     ]

@@ -2,6 +2,7 @@
 
 mod broadcast;
 mod find;
+mod forget;
 mod list;
 mod name;
 mod transfer;
@@ -42,6 +43,8 @@ enum DataCommand {
     Get(transfer::GetArgs),
     /// Drop objects from caches
     Rm(transfer::RemoveArgs),
+    /// Forget what earlier tasks did with large objects of these names
+    Forget(forget::ForgetArgs),
 }
 
 /// Which dispatcher, and with which rights.
@@ -63,6 +66,7 @@ pub(crate) fn data(args: DataArgs) -> Exit {
         DataCommand::Broadcast(args) => broadcast::broadcast(&args),
         DataCommand::Get(args) => transfer::get(&args),
         DataCommand::Rm(args) => transfer::remove(&args),
+        DataCommand::Forget(args) => forget::forget(&args),
     }
 }
 

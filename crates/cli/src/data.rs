@@ -3,10 +3,12 @@
 
 use crate::exit::Exit;
 use crate::plan::{Plan, duration_micros, memory_bytes};
+use crate::results::staged::bytes_text;
 use crate::ways::Destination;
 use clap::Args;
 use falkon_core::collect::CollectOptions;
 use falkon_core::data::cache::Eviction;
+use falkon_core::data::limits::STRIPE_BYTES;
 use falkon_core::dispatch::diffusion::{POLICIES, PolicyError, PolicyName, PolicyOptions};
 use falkon_executor::CacheSetup;
 use std::path::{Path, PathBuf};
@@ -62,6 +64,15 @@ pub(crate) enum DataArgError {
     /// Not a directory with a size.
     #[error("`{0}` is not a directory with a size: write DIR=SIZE, such as /tmp/cache=10GiB")]
     Directory(String),
+    /// Room in which no stripe fits.
+    #[error(
+        "`{text}` lends less than one stripe takes: lend at least {least}, or leave --lend out",
+        least = bytes_text(STRIPE_BYTES)
+    )]
+    Lent {
+        /// What was given.
+        text: String,
+    },
     /// No such eviction policy.
     #[error(
         "there is no eviction policy `{0}`: choose one of {known}",
@@ -80,6 +91,15 @@ pub(crate) fn directory(text: &str) -> Result<(PathBuf, u64), DataArgError> {
         return Err(wrong());
     }
     Ok((PathBuf::from(path), memory_bytes(size).map_err(|_| wrong())?))
+}
+
+/// A directory that is lent: stripes of objects lie there.
+pub(crate) fn lent_directory(text: &str) -> Result<(PathBuf, u64), DataArgError> {
+    let lent = directory(text)?;
+    if lent.1 < STRIPE_BYTES {
+        return Err(DataArgError::Lent { text: text.to_owned() });
+    }
+    Ok(lent)
 }
 
 /// The names of all eviction policies.
@@ -171,7 +191,7 @@ impl PolicyArgs {
         cache_bytes: Option<u64>,
     ) -> Result<Destination, Exit> {
         let ignores_places = !self.options(plan)?.policy.knows_places();
-        Ok(Destination { is_everywhere: false, ignores_places, executors, cache_bytes })
+        Ok(Destination { ignores_places, executors, cache_bytes, ..Destination::default() })
     }
 
     /// The options of an instance that runs `plan`.

@@ -8,9 +8,10 @@ use crate::results::staged::bytes_text;
 use falkon_core::data::declared::{Declared, Lists};
 use falkon_core::data::limits::BROADCAST_OBJECT_BYTES_MIN;
 use falkon_core::data::object::Object;
-use falkon_core::data::way::{Chosen, Input, Way, Why, of_output};
+use falkon_core::data::way::{Chosen, Input, Lent, Way, Why, of_output, spreads};
 use falkon_net::client::ClientError;
 use falkon_net::secure::AccessFile;
+use falkon_wire::message::ExecutorStatus;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -39,6 +40,22 @@ pub(crate) struct Destination {
     pub(crate) executors: Option<u64>,
     /// What the largest directory of a cache takes.
     pub(crate) cache_bytes: Option<u64>,
+    /// What executors lend to what is larger.
+    pub(crate) lent: Lent,
+}
+
+impl Destination {
+    /// Where executors are there: what the largest cache takes, and what they lend.
+    fn learn(&mut self, executors: &[ExecutorStatus]) {
+        for cache in executors.iter().filter_map(|executor| executor.cache) {
+            if cache.object_bytes > 0 {
+                self.cache_bytes = self.cache_bytes.max(Some(cache.object_bytes));
+            }
+            self.lent.bytes = self.lent.bytes.saturating_add(cache.lent_bytes);
+            self.lent.most = self.lent.most.max(cache.lent_bytes);
+            self.lent.mounts |= cache.mounts;
+        }
+    }
 }
 
 /// A way, for people and programs.
@@ -145,9 +162,14 @@ impl Objects {
         }
     }
 
-    /// Asks a dispatcher what it remembers of the objects on whose way that may have
-    /// an effect: the largest first, no more than a few.
-    async fn ask(&mut self, access: &AccessFile, to: Destination) -> Result<(), ClientError> {
+    /// Asks a dispatcher what its executors have room for, and what it remembers of the
+    /// objects on whose way that may have an effect: the largest first, no more than a few.
+    async fn ask(&mut self, access: &AccessFile, to: &mut Destination) -> Result<(), ClientError> {
+        if !self.read.values().any(|(object, _)| spreads(object)) {
+            return Ok(());
+        }
+        let (client, _deliveries) = connect(access, None).await?;
+        to.learn(&client.status(None).await?.executors);
         let changes = |object: &Object| {
             let input = Input::new(object, 1).ignoring_places(to.ignores_places);
             input.earlier_on_executors(u64::MAX).way().why == Why::Remembered
@@ -159,7 +181,6 @@ impl Objects {
             return Ok(());
         }
         asked.sort_unstable_by(|one, other| other.cmp(one));
-        let (client, _deliveries) = connect(access, None).await?;
         for (_, url) in asked.into_iter().take(OBJECTS_ASKED_MAX) {
             if let (_, Some(earlier)) = client.find(None, &url).await? {
                 self.earlier.insert(url, earlier.executors);
@@ -178,7 +199,7 @@ impl Objects {
                 input = input.on_executors(executors);
             }
             if let Some(bytes) = to.cache_bytes {
-                input = input.in_caches_of(bytes);
+                input = input.in_caches_of(bytes).with_lent(to.lent);
             }
             if let Some(executors) = self.earlier.get(&object.url) {
                 input = input.earlier_on_executors(*executors);
@@ -260,7 +281,7 @@ fn shown(url: &str) -> String {
 /// Writing fails.
 pub(crate) async fn write_ways(
     plan: &Plan,
-    to: Destination,
+    mut to: Destination,
     access: Option<&AccessFile>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
@@ -276,13 +297,17 @@ pub(crate) async fn write_ways(
     }
     if let Some(access) = access {
         let most = Duration::from_millis(ASKING_MS_MAX);
-        let unknown = match tokio::time::timeout(most, objects.ask(access, to)).await {
+        let unknown = match tokio::time::timeout(most, objects.ask(access, &mut to)).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => Some("the dispatcher does not answer".to_owned()),
         };
         if let Some(why) = unknown {
-            writeln!(out, "# what earlier tasks read is not known: {}", shown(&why))?;
+            writeln!(
+                out,
+                "# what executors have room for, and what earlier tasks read, is not known: {}",
+                shown(&why)
+            )?;
         }
     }
     for (groups, noun) in objects.groups(to).iter().zip(["input", "output"]) {

@@ -66,6 +66,7 @@ mod values;
 mod whereabouts;
 
 use crate::collect::Unwritten;
+use crate::data::declared::CacheRoom;
 use crate::data::stage::CacheState;
 use crate::result::Counts;
 use crate::task::{AllocationId, ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
@@ -179,6 +180,10 @@ impl Dispatcher {
                 let attached = self.attach(connection, instance);
                 let result = attached.and_then(|()| self.seal(instance));
                 self.reply_done(connection, request, result);
+            }
+            Event::Forget { connection, request, name } => {
+                let count = self.forget(name);
+                self.reply(connection, request, Reply::Forgotten(count));
             }
             Event::Subscribe { connection, request, instance, from } => {
                 let attached = self.attach(connection, instance);
@@ -510,6 +515,18 @@ impl<'a> ExecutorView<'a> {
     pub fn cache(&self) -> Option<(CacheState, u64)> {
         let held = self.placement.held_count(self.executor.id);
         Some((self.executor.cache.unwrap_or_default(), held))
+    }
+
+    /// What its cache takes, and what it lends.
+    #[must_use]
+    pub fn room(&self) -> CacheRoom {
+        self.executor.room
+    }
+
+    /// Bytes of the room that it lends which stripes of objects take.
+    #[must_use]
+    pub fn lent_used(&self) -> u64 {
+        self.placement.lent_used(self.executor.id)
     }
 
     /// The archives that it cannot write for now.

@@ -230,8 +230,12 @@ pub struct TaskClass {
     pub timeout_micros: u64,
     /// The user's estimate of the run time in microseconds; 0 is unknown.
     pub estimate_micros: u64,
-    /// How many executors are to hold what it leaves in caches alone; 0 is 1.
+    /// How many executors are to hold what it leaves in caches alone, and each stripe of
+    /// what it reads; 0 is 1.
     pub replicas: u32,
+    /// How many executors lend room to each object that it reads and that is too large for
+    /// a cache; 0 is by demand.
+    pub lenders: u32,
     /// How many of its inputs, from the first on, are archives that it finds
     /// unpacked.
     pub unpacks: u32,
@@ -252,6 +256,7 @@ macro_rules! submission_structs {
             timeout_micros,
             estimate_micros,
             replicas,
+            lenders,
             unpacks,
         });
         $each!(Range { start, step, count });
@@ -282,6 +287,7 @@ impl Default for TaskClass {
             timeout_micros: 0,
             estimate_micros: 0,
             replicas: 1,
+            lenders: 0,
             unpacks: 0,
         }
     }

@@ -1,7 +1,9 @@
 //! How things are: answers to questions that change nothing.
 
 use super::Driver;
+use falkon_core::data::declared::CacheRoom;
 use falkon_core::data::object::Object;
+use falkon_core::data::stage::CacheState;
 use falkon_core::dispatch::{
     Begun, ConnectionId, Dispatcher, ExecutorView, Expiry, InstanceView, Lifetime, Purpose, Scope,
     Subtree, Whereabouts,
@@ -262,6 +264,12 @@ fn instance_status(instance: &InstanceView<'_>, begun: Begun) -> InstanceStatus 
     }
 }
 
+fn cache_status(executor: &ExecutorView<'_>, state: CacheState, objects: u64) -> CacheStatus {
+    let CacheRoom { object_bytes, lent_bytes, mounts } = executor.room();
+    let lent_used_bytes = executor.lent_used();
+    CacheStatus { objects, state, object_bytes, lent_bytes, lent_used_bytes, mounts }
+}
+
 fn executor_status(executor: &ExecutorView<'_>) -> ExecutorStatus {
     let (tasks, prefetched) = executor.load();
     ExecutorStatus {
@@ -273,7 +281,7 @@ fn executor_status(executor: &ExecutorView<'_>) -> ExecutorStatus {
         prefetched,
         connected: executor.is_connected(),
         suspended_until: executor.suspended_until(),
-        cache: executor.cache().map(|(state, objects)| CacheStatus { objects, state }),
+        cache: executor.cache().map(|(state, objects)| cache_status(executor, state, objects)),
         nodes: executor.subtree().map(Subtree::node_count),
         relays: executor.subtree().map_or_else(Vec::new, |subtree| subtree.below().to_vec()),
         unwritten: executor.unwritten().to_vec(),

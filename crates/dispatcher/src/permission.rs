@@ -24,6 +24,7 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         | FromClient::Find { instance, .. }
         | FromClient::Reach { instance, .. } => *instance,
         FromClient::Create { .. }
+        | FromClient::Forget { .. }
         | FromClient::Stop { .. }
         | FromClient::Provision { .. }
         | FromClient::Unmet { .. }
@@ -45,6 +46,7 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Explain { request, .. }
         | FromClient::Objects { request, .. }
         | FromClient::Find { request, .. }
+        | FromClient::Forget { request, .. }
         | FromClient::Reach { request, .. }
         | FromClient::ReachOutput { request, .. }
         | FromClient::Provision { request, .. }

@@ -67,6 +67,7 @@ impl Driver {
                 Event::Submit { connection, request, instance, first, client, submission }
             }
             FromClient::Seal { request, instance } => Event::Seal { connection, request, instance },
+            FromClient::Forget { request, name } => Event::Forget { connection, request, name },
             FromClient::Subscribe { request, instance, from } => {
                 self.acks.handle(now, AckEvent::Subscribed(connection));
                 Event::Subscribe { connection, request, instance, from }

@@ -389,6 +389,19 @@ impl Client {
         }
     }
 
+    /// Has what tasks did with large objects of a name, or of all, forgotten. Returns how
+    /// many names were known.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn forget(&self, name: Option<&str>) -> Result<u64, ClientError> {
+        let name: Option<Arc<str>> = name.map(Arc::from);
+        match self.ask(|request| FromClient::Forget { request, name }).await? {
+            ToClient::Forgotten { names, .. } => Ok(names),
+            other => Err(unexpected(other)),
+        }
+    }
+
     /// The peer that has a data object, and the ticket for it.
     ///
     /// # Errors
@@ -515,6 +528,7 @@ async fn read(
                 | ToClient::Tasks { request, .. }
                 | ToClient::Objects { request, .. }
                 | ToClient::Found { request, .. }
+                | ToClient::Forgotten { request, .. }
                 | ToClient::Reached { request, .. }
                 | ToClient::Provision { request, .. }
                 | ToClient::Subtree { request, .. }

@@ -61,6 +61,7 @@ fn scenario(nodes: u64, dispatchers: u32, relays: u32) -> Scenario {
             outputs: None,
             policy: PolicyOptions::default(),
             retries: 0,
+            replicas: 1,
             estimates: false,
         },
         faults: Faults::default(),

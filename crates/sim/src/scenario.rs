@@ -315,6 +315,8 @@ pub struct Workload {
     pub policy: PolicyOptions,
     /// How often a failed task is tried again.
     pub retries: u32,
+    /// How many nodes hold each stripe of an object that is too large for caches.
+    pub replicas: u32,
     /// Whether dispatchers are told how long tasks run.
     pub estimates: bool,
 }

@@ -105,7 +105,7 @@ wire_struct!(CacheState { capacity, used, usage });
 wire_struct!(ObjectStatus { id, url, version, size, holders, coming, waiting });
 wire_struct!(HolderStatus { executor, name, holds, connected });
 wire_struct!(FoundObject { object, readers, chosen, cache_bytes, holders });
-wire_struct!(Earlier { readers, executors });
+wire_struct!(Earlier { readers, executors, size });
 wire_struct!(Chosen { way, why });
 wire_number!(Way {
     0 => Cache,
@@ -266,8 +266,9 @@ wire_enum!(Record {
     17 => Outputs { instance, outputs },
     18 => Joining { instance, first, client, submission },
     19 => Remembered(remembered),
+    20 => Forgotten { name },
 });
-wire_struct!(Remembered { url, readers, executors, read });
+wire_struct!(Remembered { url, readers, executors, read, size });
 wire_struct!(Attempts { instance, first, count, tries, executor });
 wire_enum!(RequestError {
     0 => NoInstance(instance),
@@ -284,6 +285,7 @@ wire_enum!(RequestError {
     11 => NoRoom { directory, free_bytes, wanted_bytes },
     12 => NoExecutors,
     13 => Joining(instance),
+    14 => Lenders { wanted, there },
 });
 wire_list!(
     TaskId,

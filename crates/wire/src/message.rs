@@ -145,6 +145,14 @@ pub enum FromClient {
         /// The object's URL, or its id in hexadecimal digits.
         name: String,
     },
+    /// Forget what tasks did with large objects of a name, or of all. Answer:
+    /// [`ToClient::Forgotten`].
+    Forget {
+        /// Comes back in the answer.
+        request: u64,
+        /// The name: where the objects come from; all, if there is none.
+        name: Option<Arc<str>>,
+    },
     /// Ask whom to go to with a data object. Answer: [`ToClient::Reached`].
     Reach {
         /// Comes back in the answer.
@@ -220,6 +228,7 @@ wire_enum!(FromClient {
     16 => Withdraw { request, instance, count },
     17 => Unmet { waiting },
     18 => Explain { request, instance, task },
+    19 => Forget { request, name },
 });
 
 /// The number of a request, from the beginning of a message that need not be
@@ -311,6 +320,13 @@ pub enum ToClient {
         /// What earlier tasks did with objects of that name.
         earlier: Option<Earlier>,
     },
+    /// What was remembered is forgotten.
+    Forgotten {
+        /// Of the request.
+        request: u64,
+        /// Of how many names.
+        names: u64,
+    },
     /// Whom to go to with a data object, or for output.
     Reached {
         /// Of the question.
@@ -377,6 +393,7 @@ wire_enum!(ToClient {
     12 => Subtree { request, subtree },
     13 => Withdrawn { request, runs },
     14 => Explained { request, explained },
+    15 => Forgotten { request, names },
 });
 
 impl ToClient {
@@ -395,6 +412,7 @@ impl ToClient {
             | ToClient::Gone { .. }
             | ToClient::Objects { .. }
             | ToClient::Found { .. }
+            | ToClient::Forgotten { .. }
             | ToClient::Provision { .. }
             | ToClient::Subtree { .. }
             | ToClient::Withdrawn { .. }
@@ -594,8 +612,16 @@ pub struct CacheStatus {
     pub objects: u64,
     /// As the executor last said.
     pub state: CacheState,
+    /// The bytes of the largest object that it takes.
+    pub object_bytes: u64,
+    /// Bytes that the executor lends to stripes of objects.
+    pub lent_bytes: u64,
+    /// Those that stripes take.
+    pub lent_used_bytes: u64,
+    /// Whether its tasks can read objects in a file system that it has no room for.
+    pub mounts: bool,
 }
-wire_struct!(CacheStatus { objects, state });
+wire_struct!(CacheStatus { objects, state, object_bytes, lent_bytes, lent_used_bytes, mounts });
 
 /// A task.
 #[derive(Debug, Clone, PartialEq, Eq)]

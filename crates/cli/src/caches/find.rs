@@ -44,11 +44,12 @@ struct JsonFound<'a> {
 struct JsonEarlier {
     readers: u64,
     executors: u64,
+    size: u64,
 }
 
 impl From<Earlier> for JsonEarlier {
-    fn from(Earlier { readers, executors }: Earlier) -> JsonEarlier {
-        JsonEarlier { readers, executors }
+    fn from(Earlier { readers, executors, size }: Earlier) -> JsonEarlier {
+        JsonEarlier { readers, executors, size }
     }
 }
 
@@ -209,10 +210,13 @@ fn unheld(url: &str, earlier: Earlier) -> String {
     format!("{url}: no executor holds it, and no task waits for it\n{}", earlier_text(earlier))
 }
 
-fn earlier_text(Earlier { readers, executors }: Earlier) -> String {
+fn earlier_text(Earlier { readers, executors, size }: Earlier) -> String {
     let s = |count: u64| if count == 1 { "" } else { "s" };
     let (readers_s, executors_s) = (s(readers), s(executors));
-    format!("         earlier: {readers} task{readers_s} on {executors} executor{executors_s}\n")
+    let size = bytes_text(size);
+    format!(
+        "         earlier: {size}, {readers} task{readers_s} on {executors} executor{executors_s}\n"
+    )
 }
 
 fn text(found: &FoundObject, earlier: Option<Earlier>) -> String {

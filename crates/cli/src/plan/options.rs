@@ -210,10 +210,21 @@ class_options! {
         without: "",
         given: Everywhere,
     }
-    /// How many executors hold each object that a task writes to caches (cache:KEY)
+    /// How many executors hold each object that a task writes to caches (cache:KEY), and each
+    /// stripe of an input that is too large for a cache
     replicas: Copies at replicas = "replicas" {
-        page: "how many executors hold each object that the task writes to caches (`cache:KEY`)",
+        page: "how many executors hold each object that the task writes to caches (`cache:KEY`), \
+               and each stripe of an input that is too large for a cache",
         note: "replicas",
+        without: "",
+        given: ToPrograms,
+    }
+    /// How many executors lend room to each input that is too large for a cache: no more than
+    /// there are; 0 is by demand
+    lenders: Count at lenders = "lenders" {
+        page: "how many executors lend room to each input that is too large for a cache: no more \
+               than there are; 0 is by demand",
+        note: "lenders",
         without: "",
         given: ToPrograms,
     }

@@ -3,7 +3,7 @@
 use super::background::{BackgroundArgs, log_in};
 use super::log_to_stderr;
 use crate::access::{AccessArgs, places};
-use crate::data::{CacheArgs, directory};
+use crate::data::{CacheArgs, lent_directory};
 use crate::embedded::offered;
 use crate::exit::{Exit, runtime, say};
 use crate::machine::hostname;
@@ -96,7 +96,7 @@ pub(crate) struct ExecutorArgs {
     ///
     /// An object that is too large for this executor's own cache, and not for this directory,
     /// is read from those who have its stripes, and lies here whole while tasks read it.
-    #[arg(long, value_name = "DIR=SIZE", value_parser = directory)]
+    #[arg(long, value_name = "DIR=SIZE", value_parser = lent_directory)]
     lend: Option<(PathBuf, u64)>,
     /// Mount no file system: a task that reads an object for which neither the cache nor the
     /// lent directory has room fails, instead of reading it through FUSE from its lenders

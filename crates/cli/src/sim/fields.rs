@@ -107,6 +107,8 @@ struct WorkloadFields {
     run_spread: f64,
     #[serde(default)]
     retries: u32,
+    #[serde(default = "one")]
+    replicas: u32,
     #[serde(default)]
     estimates: bool,
     from: Option<Amount<Time>>,
@@ -624,6 +626,7 @@ impl WorkloadFields {
             }),
             policy: PolicyOptions::default(),
             retries: self.retries,
+            replicas: self.replicas,
             estimates: self.estimates,
         })
     }

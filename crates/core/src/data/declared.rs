@@ -206,7 +206,8 @@ pub struct CacheRoom {
 /// Stripes of an object that an executor is to have, for others to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lend {
-    /// The object, with where it may be.
+    /// The object, with the executor that has these stripes already, if any: they are
+    /// copied from there, else read from the store.
     pub located: Located,
     /// Which stripes.
     pub stripes: Vec<u32>,

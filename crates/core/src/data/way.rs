@@ -208,8 +208,13 @@ pub fn spreads_now(object: &Object, fetching: usize, holding: usize) -> bool {
 /// receive in pieces is one version of it, and large enough for pieces.
 #[must_use]
 pub fn spreads(object: &Object) -> bool {
-    let is_large = object.size.is_some_and(|size| size >= BROADCAST_OBJECT_BYTES_MIN);
-    is_large && !object.is_unversioned()
+    object.size.is_some_and(|size| spreads_in(object, size))
+}
+
+/// The same of an object of so many bytes.
+#[must_use]
+pub fn spreads_in(object: &Object, size: u64) -> bool {
+    size >= BROADCAST_OBJECT_BYTES_MIN && !object.is_unversioned()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::diffusion::{Costs, Load};
 use super::fleet::{Fleet, InFlight, Serving};
 use super::instance::{Instance, QueueKey, ReadyRun};
 use super::needs::Need;
-use super::placement::{Past, Rooms, Selected, StripeNotice};
+use super::placement::{Past, Rooms, Selected, Spread, StripeNotice};
 use super::share::counted_micros;
 use super::{Assigned, Dispatcher, Prepare};
 use crate::data::declared::{AssignedData, Declared, Lend, Lists, Located, Peer};
@@ -158,6 +158,7 @@ impl Dispatcher {
         let offset = batch.submission.row_of(task - batch.first);
         let batch_id = batch.id;
         let class = batch.submission.classes.get(past.class as usize);
+        let spread = Spread::of(class);
         let estimate = class.map(|class| class.estimate_micros).filter(|micros| *micros > 0);
         let counted_micros = counted_micros(measured, estimate);
         let rows = instance.rows_for(batch, offset, 1, u64::MAX);
@@ -195,7 +196,7 @@ impl Dispatcher {
         let data = data.map(|data| {
             Box::new(match knows_places {
                 true => {
-                    let assigned = self.assigned_data(to, &data, offset);
+                    let assigned = self.assigned_data(to, &data, offset, spread);
                     self.foresee(to, &data, offset, (id, key.1));
                     assigned
                 }
@@ -217,12 +218,18 @@ impl Dispatcher {
 
     /// The data of one task for the executor that is to run it, with hints
     /// where to get what it has not got.
-    fn assigned_data(&mut self, to: ExecutorId, data: &Declared, offset: u64) -> AssignedData {
+    fn assigned_data(
+        &mut self,
+        to: ExecutorId,
+        data: &Declared,
+        offset: u64,
+        spread: Spread,
+    ) -> AssignedData {
         let mut assigned = AssignedData::default();
         let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
         for object in data.inputs_of(offset) {
             inputs.push(assigned.objects.len() as u32);
-            let located = self.locate(to, object);
+            let located = self.locate(to, object, spread);
             assigned.objects.push(located);
         }
         for object in data.outputs_of(offset) {
@@ -236,10 +243,10 @@ impl Dispatcher {
     }
 
     /// An object with where an executor may get it from, counted as on its way
-    /// there.
-    fn locate(&mut self, to: ExecutorId, object: &Object) -> Located {
+    /// there; one that is striped has as many lenders as the task asks for.
+    fn locate(&mut self, to: ExecutorId, object: &Object, spread: Spread) -> Located {
         let room = self.fleet[to].room;
-        self.placement.stripe(to, object, room);
+        self.placement.stripe(to, object, room, spread);
         let fleet = &self.fleet;
         let located = self.placement.locate(to, object, |id| fleet[id].serves_others());
         self.name_peers(to, located)
@@ -269,15 +276,22 @@ impl Dispatcher {
     /// the objects who has them.
     pub(super) fn tell_of_stripes(&mut self) {
         for (to, notice) in self.placement.next_stripe_notices() {
-            if let StripeNotice::Striped(_, lenders) = &notice {
-                for lender in lenders {
+            match &notice {
+                StripeNotice::Striped(_, lenders) => {
+                    for lender in lenders {
+                        self.name_peer(to, *lender);
+                    }
+                }
+                StripeNotice::Lend(.., Some(lender)) => {
                     self.name_peer(to, *lender);
                 }
+                _ => {}
             }
             let order = self.fleet.data_order(to);
             match notice {
-                StripeNotice::Lend(object, stripes, of) => {
-                    let sources = Sources { store: object.is_stored(), ..Sources::default() };
+                StripeNotice::Lend(object, stripes, of, lender) => {
+                    let peers = lender.into_iter().collect();
+                    let sources = Sources { peers, store: object.is_stored(), coming: None };
                     let located = Located { object, sources };
                     order.lend.push(Lend { located, stripes, of });
                 }
@@ -312,7 +326,7 @@ impl Dispatcher {
         for executor in self.placement.next_fetchers() {
             while let Some(object) = self.next_fetch(executor, id, key) {
                 last = Some(executor);
-                let located = self.locate(executor, &object);
+                let located = self.locate(executor, &object, Spread::default());
                 self.order_fetch(executor, located);
             }
         }

@@ -262,6 +262,15 @@ pub enum Event {
         /// Which instance.
         instance: InstanceId,
     },
+    /// A client wants forgotten what tasks did with large objects of a name, or of all.
+    Forget {
+        /// Who asks.
+        connection: ConnectionId,
+        /// Which reply is awaited.
+        request: u64,
+        /// The name: where the objects come from.
+        name: Option<Arc<str>>,
+    },
     /// A client wants results as they come.
     Subscribe {
         /// Who asks.
@@ -424,6 +433,17 @@ pub enum RequestError {
     /// More different resource needs than a dispatcher keeps apart.
     #[error("there are too many different combinations of resources and priority")]
     TooManyNeeds,
+    /// A task asks for more lenders than there are.
+    #[error(
+        "a task asks for {wanted} lenders, and {there} can have stripes of an object: start \
+         executors that lend room (falkon executor --lend), or ask for fewer"
+    )]
+    Lenders {
+        /// How many it asks for.
+        wanted: u32,
+        /// How many there are, as far as an object can have them.
+        there: u32,
+    },
     /// The dispatcher does not offer the dispatch policy; why.
     #[error(transparent)]
     Policy(PolicyError),
@@ -488,6 +508,8 @@ pub enum Reply {
     /// Tasks were withdrawn: runs of them, as (first, count). They end as
     /// cancelled.
     Withdrawn(Vec<(u64, u64)>),
+    /// So many names were forgotten.
+    Forgotten(u64),
     /// It is done.
     Done,
     /// It is not.

@@ -77,6 +77,8 @@ pub struct Earlier {
     pub readers: u64,
     /// To how many executors they were sent.
     pub executors: u64,
+    /// The bytes of the one that was read last.
+    pub size: u64,
 }
 
 /// The purpose for which somebody asks for an object.
@@ -165,10 +167,8 @@ impl Dispatcher {
         let mut room = FOUND_EXECUTORS_MAX;
         let with_cache = self.fleet.iter().filter(|executor| executor.serves.is_some());
         let executors = with_cache.count() as u64;
-        let caches =
-            self.fleet.iter().filter_map(|executor| Some((executor.cache?, executor.room)));
-        let cache_bytes =
-            caches.map(|(cache, room)| cache.capacity.saturating_sub(room.lent_bytes)).max();
+        let rooms = self.fleet.iter().map(|executor| executor.room.object_bytes);
+        let cache_bytes = rooms.max().filter(|bytes| *bytes > 0);
         let found = self.placement.find_objects(scope, name).into_iter().map(|found| {
             let holders: Vec<HolderStatus> =
                 found.holders().take(room).map(|(id, holds)| self.holder(id, holds)).collect();

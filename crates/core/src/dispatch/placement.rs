@@ -45,7 +45,7 @@ use stripes::Stripes;
 
 pub use memory::Remembered;
 pub(super) use queues::{DataTasks, Past, QueueId};
-pub(super) use stripes::StripeNotice;
+pub(super) use stripes::{Spread, StripeNotice};
 pub(super) use tasks::{Rooms, Selected};
 
 /// A message to an executor about what it holds or fetches.

@@ -13,6 +13,7 @@ use crate::limits::{INSTANCE_TASKS_MAX, RECORD_RUNS_MAX};
 use crate::result::{Counts, Finished};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, Packed, Submission, TaskId, Time};
+use std::sync::Arc;
 
 /// One entry of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -180,6 +181,11 @@ pub enum Record {
     },
     /// What tasks did with objects of a name.
     Remembered(Remembered),
+    /// That was forgotten, of a name or of all.
+    Forgotten {
+        /// The name.
+        name: Option<Arc<str>>,
+    },
 }
 
 /// Why a journal's record does not follow from those before it.
@@ -293,6 +299,9 @@ impl Dispatcher {
                 self.count_recovered_ends(instance, &ended);
             }
             Record::Remembered(remembered) => self.placement.recover_remembered(remembered),
+            Record::Forgotten { name } => {
+                self.placement.forget_remembered(name.as_deref());
+            }
             Record::Attempts { runs } => self.recover_attempts(&runs)?,
             Record::Paged { instance, pages } => self.recover_pages(instance, pages)?,
             Record::Outputs { instance, outputs } => self.recover_outputs(instance, &outputs)?,

@@ -8,7 +8,7 @@ use super::placement::Placement;
 use super::{ConnectionId, Dispatcher, InstanceOptions, Record, RequestError};
 use crate::limits::{
     INSTANCE_BYTES, INSTANCE_NEEDS_MAX, INSTANCE_TASKS_MAX, INSTANCES_MAX, NAME_BYTES_MAX,
-    QUEUED_BYTES_MAX, SUBMISSION_TASKS_MAX,
+    QUEUED_BYTES_MAX, STRIPES_MAX, SUBMISSION_TASKS_MAX,
 };
 use crate::result::Outcome;
 use crate::task::{InstanceId, Submission, SubmissionError, SubmissionPart, TaskId, Time};
@@ -87,6 +87,11 @@ impl Dispatcher {
         }
         if instance.queues.is_beyond(submission.classes.len()) {
             return Err(RequestError::Busy { queued_bytes: instance.queued_bytes });
+        }
+        let wanted = submission.classes.iter().map(|class| class.lenders).max().unwrap_or(0);
+        let there = self.placement.lender_count().min(STRIPES_MAX) as u32;
+        if wanted > there {
+            return Err(RequestError::Lenders { wanted, there });
         }
         if submission.everywhere.is_some() {
             return self.submit_everywhere(id, first, client, submission);

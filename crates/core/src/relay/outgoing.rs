@@ -62,8 +62,11 @@ impl Outgoing {
 
     pub(super) fn prepare(&mut self, prepare: Prepare) {
         // Whoever counts the tries of a task counts them alone.
-        let classes =
-            prepare.classes.into_iter().map(|class| TaskClass { retries: 0, ..class }).collect();
+        let classes = prepare
+            .classes
+            .into_iter()
+            .map(|class| TaskClass { retries: 0, lenders: 0, ..class })
+            .collect();
         let template = Template { bytes: prepare.template, classes };
         self.templates.insert(prepare.batch, Arc::new(template));
     }

@@ -161,8 +161,8 @@ impl World {
             if rng.percent(50) {
                 let (url, read) = (real.object.url.clone(), Time(0));
                 let executors = 2 + rng.below(5);
-                let record =
-                    Record::Remembered(Remembered { url, readers: executors, executors, read });
+                let (readers, size) = (executors, real.object.size.unwrap_or(0));
+                let record = Record::Remembered(Remembered { url, readers, executors, read, size });
                 self.dispatcher.recover(record.clone()).unwrap();
                 self.journal.push(record);
             }

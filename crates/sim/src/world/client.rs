@@ -88,6 +88,7 @@ fn submission(
         kind: core_kind(workload.kind),
         resources: Resources::cpus(1),
         retries: workload.retries,
+        replicas: workload.replicas,
         estimate_micros: estimate,
         unpacks: workload.inputs.filter(|one| one.unpack.is_some()).map_or(0, |one| one.per_task),
         ..TaskClass::default()

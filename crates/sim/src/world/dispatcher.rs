@@ -434,6 +434,7 @@ fn answer(request: u64, reply: Reply) -> ToClient {
         }
         Reply::Accepted { first, count } => ToClient::Accepted { request, first, count },
         Reply::Withdrawn(runs) => ToClient::Withdrawn { request, runs },
+        Reply::Forgotten(names) => ToClient::Forgotten { request, names },
         Reply::Done => ToClient::Done { request },
         Reply::Refused(error) => ToClient::Refused { request, reason: Refusal::Request(error) },
     }

@@ -74,6 +74,7 @@ fn machine() -> Scenario {
             outputs: None,
             policy: PolicyOptions::default(),
             retries: 0,
+            replicas: 1,
             estimates: false,
         },
         earlier_runs: 0,

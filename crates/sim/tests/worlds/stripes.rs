@@ -79,3 +79,23 @@ fn lenders_that_die_and_hang_cost_a_moment() {
     let mean = read as f64 / seeds as f64 / 100.0;
     assert!(mean < 4.0, "the store is read {mean} times in the mean");
 }
+
+#[test]
+fn copies_of_stripes_spare_the_store_when_lenders_die() {
+    let object_bytes = 100_000_000;
+    let group = lending(10, 250_000_000);
+    // The second dies when what the first had is copied.
+    let dying = [100.0, 400.0].map(|at| NodeGroup { count: 1, until: Some(seconds(at)), ..group });
+    let (read, seeds) = over_seeds(2, |seed| {
+        let nodes = [group].into_iter().chain(dying).collect();
+        let mut scenario = readers(nodes, 60, 1, object_bytes);
+        scenario.workload.arrivals = Arrivals::Rate(0.1);
+        scenario.workload.replicas = 2;
+        scenario.check_all = true;
+        let figures = outcome(&scenario, seed);
+        assert_eq!(figures.failed, 0, "seed {seed}");
+        (reads(&figures, object_bytes) * 100.0) as u64
+    });
+    let mean = read as f64 / seeds as f64 / 100.0;
+    assert!(mean < 1.01, "the store is read {mean} times in the mean");
+}

@@ -99,6 +99,7 @@ fn class() -> TaskClass {
         timeout_micros: 90_000_000,
         estimate_micros: 1_500_000,
         replicas: 2,
+        lenders: 8,
         ..TaskClass::default()
     }
 }
@@ -395,6 +396,8 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
             Submit { request, instance, first: TaskId(2), client: 77, submission: task_array() },
         ),
         ("seal", Seal { request, instance }),
+        ("forget", Forget { request, name: Some("/data/nr.fa".into()) }),
+        ("forget_all", Forget { request, name: None }),
         ("subscribe", Subscribe { request, instance, from: 300 }),
         ("acknowledge", Acknowledge { instance, upto: 300 }),
         ("cancel_all", Cancel { request, instance, selection: Selection::All }),
@@ -467,7 +470,14 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         prefetched: 16,
         connected: true,
         suspended_until: Some(NOW.after(9)),
-        cache: Some(CacheStatus { objects: 12, state: cache_state() }),
+        cache: Some(CacheStatus {
+            objects: 12,
+            state: cache_state(),
+            object_bytes: 1 << 30,
+            lent_bytes: 64 << 20,
+            lent_used_bytes: 8 << 20,
+            mounts: true,
+        }),
         nodes: Some(640),
         relays: lenders(),
         unwritten: unwritten(),
@@ -511,9 +521,10 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
             ToClient::Found {
                 request,
                 found: vec![found_object()],
-                earlier: Some(Earlier { readers: 10_000, executors: 64 }),
+                earlier: Some(Earlier { readers: 10_000, executors: 64, size: 12 << 30 }),
             },
         ),
+        ("names_forgotten", ToClient::Forgotten { request, names: 3 }),
         (
             "reached",
             ToClient::Reached {

@@ -11,9 +11,9 @@ mod status;
 
 use crate::examples;
 use data::{
-    access, access_error, assigned_data, cache_room, changes, data_order, declared, earlier,
-    found_object, lists, object, object_id, object_status, policy, policy_error, policy_name,
-    purpose, serving, shared_text, ticket, unwritten, usage,
+    access, access_error, assigned_data, cache_room, changes, data_order, declared, lists, object,
+    object_id, object_status, policy, policy_error, policy_name, purpose, serving, shared_text,
+    ticket, unwritten, usage,
 };
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, Join, Lease, Order, Prepare, RequestError, Selection, Update,
@@ -418,6 +418,7 @@ fn request_error() -> impl Strategy<Value = RequestError> {
         Just(RequestError::NoExecutors),
         instance().prop_map(RequestError::Joining),
         policy_error().prop_map(RequestError::Policy),
+        data::lenders(),
         number().prop_map(|bytes| RequestError::LongName { bytes }),
         number().prop_map(|instances| RequestError::TooManyInstances { instances }),
         (any::<String>(), number(), number()).prop_map(|(directory, free_bytes, wanted_bytes)| {
@@ -455,6 +456,7 @@ pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
         ),
         (number(), instance())
             .prop_map(|(request, instance)| FromClient::Seal { request, instance }),
+        data::forget(),
         (number(), instance(), number()).prop_map(|(request, instance, from)| {
             FromClient::Subscribe { request, instance, from }
         }),
@@ -529,8 +531,7 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
         instance().prop_map(|instance| ToClient::Gone { instance }),
         (number(), vec(object_status(), 0..5), option::of(object_id()))
             .prop_map(|(request, objects, next)| ToClient::Objects { request, objects, next }),
-        (number(), vec(found_object(), 0..5), earlier())
-            .prop_map(|(request, found, earlier)| ToClient::Found { request, found, earlier }),
+        data::found(),
         (number(), ticket(), vec(access(), 0..5))
             .prop_map(|(request, ticket, access)| ToClient::Reached { request, ticket, access }),
         (number(), provision::status())

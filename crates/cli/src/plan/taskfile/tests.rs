@@ -27,7 +27,7 @@ fn argv(plan: &Plan, position: u64) -> Vec<String> {
 
 /// Every field, in both notations.
 const JSON: &str = r#"
-{"id": "first", "command": "prog", "args": ["-n", 4, "a\"b"], "env": {"A": "1", "B": 2}, "cwd": "d", "stdin": "in", "inputs": ["x"], "outputs": ["y"], "cpus": 0.5, "gpus": 1, "memory": "2GiB", "resources": {"lic": 3}, "runtime_estimate": "2m", "timeout": 1.5, "retries": 2, "replicas": 3, "priority": -1}
+{"id": "first", "command": "prog", "args": ["-n", 4, "a\"b"], "env": {"A": "1", "B": 2}, "cwd": "d", "stdin": "in", "inputs": ["x"], "outputs": ["y"], "cpus": 0.5, "gpus": 1, "memory": "2GiB", "resources": {"lic": 3}, "runtime_estimate": "2m", "timeout": 1.5, "retries": 2, "replicas": 3, "lenders": 4, "priority": -1}
 {"command": ["echo", "hi"], "after": ["first"], "shell": true}
 "#;
 const TOML: &str = r#"
@@ -49,6 +49,7 @@ runtime_estimate = "2m"
 timeout = 1.5
 retries = 2
 replicas = 3
+lenders = 4
 priority = -1
 
 [[task]]
@@ -75,6 +76,7 @@ fn both_notations_say_the_same() {
     assert_eq!(class.resources.to_string(), "0.5 cpus, 1 gpus, 2048 MiB memory, 3 lic");
     assert_eq!((class.timeout_micros, class.retries, class.priority), (1_500_000, 2, -1));
     assert_eq!(class.replicas, 3);
+    assert_eq!(class.lenders, 4);
     assert_eq!((json.name(0), json.name(1)), (Some("first"), None));
     assert_eq!((json.after(0), json.after(1)), (vec![], vec![0]));
 }

@@ -63,10 +63,22 @@ fn it_is_striped_over_lenders_and_read_once_from_its_store() {
     let access = dispatcher.access();
     let names = ["a", "b", "c", "d"];
     let executors = names.map(|name| executor(&site, &dispatcher, name, "64MiB"));
+    let input = format!("in={}", store.url());
+    let reads = ["--input", input.as_str(), "--", "true"];
+    let refused = access.run_sub(&["submit"], &[&["--lenders", "5"], &reads[..]].concat()).exits(2);
+    refused.says("asks for 5 lenders, and 4 can have stripes of an object");
+    let dry = access.run_sub(&["submit"], &[&["--dry-run"], &reads[..]].concat()).exits(0);
+    assert!(dry.text().contains("# striped: 1 input, 19.1 MiB"), "{dry}");
     let sums = sums(&site, &access, &store.url(), 8);
     let expected = expected(&site);
     assert!(sums.iter().all(|sum| *sum == expected), "{sums:?} are not {expected}");
     assert_eq!(store.given(), bytes().len() as u64, "the store is read once");
+    let status = access.run_sub(&["status"], &["--json"]).exits(0).results();
+    let caches = status[0]["executors"].as_array().unwrap().iter().map(|one| &one["cache"]);
+    let lent =
+        caches.map(|cache| (cache["lent_bytes"].as_u64(), cache["lent_used_bytes"].as_u64()));
+    let lent: Vec<(Option<u64>, Option<u64>)> = lent.collect();
+    assert_eq!(lent, [(Some(64 << 20), Some(8 << 20)); 4], "five units are four stripes");
     drop(executors);
 }
 
@@ -128,7 +140,9 @@ fn without_lenders_its_size_is_named() {
     let store = Store::start(bytes(), usize::MAX);
     let dispatcher = site.dispatcher("d", &[]);
     let access = dispatcher.access();
-    let _executor = executor_with(&site, &dispatcher, "a", "1MiB", &["--no-mount"]);
+    let _executor = executor_with(&site, &dispatcher, "a", "4MiB", &["--no-mount"]);
+    let refused = site.run(["executor", "--lend", "lent=0"]).exits(2);
+    refused.says("`lent=0` lends less than one stripe takes: lend at least 4.0 MiB");
     let id = access.submit(&["--input", &format!("in={}", store.url()), "--", "cat", "in"]);
     let results = access.results(&id);
     let error = results[0]["error"].as_str().unwrap_or_default();

@@ -104,9 +104,18 @@ fn what_was_read_on_several_executors_goes_to_as_many_again_ahead_of_the_tasks()
     // What was journaled lasts, whoever holds it.
     end(executors);
     dispatcher.kill();
-    let dispatcher = site.dispatcher("d", &[]);
+    let mut dispatcher = site.dispatcher("d", &[]);
     let found = dispatcher.access().run_sub(&["data", "where"], &["--json", "db"]).exits(0);
-    assert_eq!(found.results()[0]["earlier"], serde_json::json!({"readers": 3, "executors": 3}));
+    let expected = serde_json::json!({"readers": 3, "executors": 3, "size": 17 << 20});
+    assert_eq!(found.results()[0]["earlier"], expected);
+    // What is forgotten stays so.
+    dispatcher.access().run_sub(&["data", "forget"], &["db"]).exits(0);
+    dispatcher.kill();
+    let dispatcher = site.dispatcher("d", &[]);
+    dispatcher.access().run_sub(&["data", "where"], &["db"]).exits(2);
+    dispatcher.access().run_sub(&["data", "forget"], &["db"]).exits(2);
+    let all = dispatcher.access().run_sub(&["data", "forget"], &["--all"]).exits(0);
+    all.says("forgot 0 names");
 }
 
 #[trial]

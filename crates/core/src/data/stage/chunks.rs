@@ -28,7 +28,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Who sends the chunks of one tree.
 #[derive(Debug, Clone, Copy)]
 struct Parent {
-    id: ExecutorId,
+    /// An executor; for a stripe that is lent here and that no other has, the store.
+    source: Source,
     /// When it last said something.
     heard: Time,
     /// It had not got a chunk, and is asked again then.
@@ -126,9 +127,10 @@ impl Broadcasts {
     fn failed(&mut self, now: Time, object: ObjectId, tree: usize) {
         let Some(parent) = self.parent(object, tree) else { return };
         parent.failed.get_or_insert(now);
-        let silent = (object, parent.id);
-        if self.silent.len() < BROADCASTS_MAX {
-            self.silent.insert(silent);
+        if let Source::Peer(id) = parent.source
+            && self.silent.len() < BROADCASTS_MAX
+        {
+            self.silent.insert((object, id));
         }
     }
 
@@ -167,7 +169,12 @@ impl Broadcasts {
     /// The executors that have the stripes of an object, one after another.
     pub(super) fn lenders(&self, object: ObjectId) -> Vec<ExecutorId> {
         let striped = self.parents.get(&object).filter(|parents| parents.is_striped);
-        striped.map_or_else(Vec::new, |parents| parents.of.iter().map(|one| one.id).collect())
+        let all = striped.into_iter().flat_map(|parents| &parents.of);
+        let lenders = all.filter_map(|parent| match parent.source {
+            Source::Peer(id) => Some(id),
+            Source::Own | Source::Store => None,
+        });
+        lenders.collect()
     }
 
     /// A lender gives nothing to those who read an object in a file system.
@@ -203,13 +210,35 @@ impl Stage {
     }
 
     fn receive_from(&mut self, object: ObjectId, ids: Option<Vec<ExecutorId>>, is_striped: bool) {
-        let now = self.now;
         let Some(ids) = ids else {
             self.leave_broadcast(object);
             return self.hunger(object);
         };
+        let parents = (0..).zip(ids.iter().map(|id| Source::Peer(*id))).collect();
+        self.name_parents(object, parents, ids.len(), is_striped);
+    }
+
+    /// These stripes of a share, of so many, come from an executor that has them, or from
+    /// the store.
+    pub(super) fn copy_stripes(&mut self, share: ObjectId, stripes: &[u32], of: u32, from: Source) {
+        // Where all come from the store, they come like any other object.
+        if from != Source::Store || self.broadcasts.parents.contains_key(&share) {
+            let parents = stripes.iter().map(|stripe| (*stripe as usize, from)).collect();
+            self.name_parents(share, parents, of as usize, true);
+        }
+    }
+
+    /// Names the parents of some trees, or stripes, of so many.
+    fn name_parents(
+        &mut self,
+        object: ObjectId,
+        named: Vec<(usize, Source)>,
+        count: usize,
+        is_striped: bool,
+    ) {
+        let now = self.now;
         let known = self.broadcasts.parents.get(&object);
-        if known.is_some_and(|one| one.is_striped != is_striped || one.of.len() != ids.len()) {
+        if known.is_some_and(|one| one.is_striped != is_striped || one.of.len() != count) {
             self.leave_broadcast(object);
         }
         if self.broadcasts.parents.len() >= BROADCASTS_MAX {
@@ -219,8 +248,8 @@ impl Stage {
                 return;
             }
         }
-        let fresh = |id| Parent {
-            id,
+        let fresh = |source| Parent {
+            source,
             heard: now,
             paused_until: None,
             failed: None,
@@ -229,12 +258,13 @@ impl Stage {
         };
         let known = self.broadcasts.parents.entry(object);
         let known = known.or_insert_with(|| {
-            let of = ids.iter().copied().map(fresh).collect();
+            let of = vec![fresh(Source::Store); count];
             Parents { of, is_striped, timer: None }
         });
-        for (parent, id) in known.of.iter_mut().zip(ids) {
-            if parent.id != id || parent.failed.is_some() {
-                *parent = fresh(id);
+        for (number, source) in named {
+            let Some(parent) = known.of.get_mut(number) else { continue };
+            if parent.source != source || parent.failed.is_some() {
+                *parent = fresh(source);
             }
             parent.is_old = false;
         }
@@ -338,7 +368,11 @@ impl Stage {
     fn chunk_source(&mut self, object: ObjectId, tree: usize) -> Option<(Source, Option<usize>)> {
         let now = self.now;
         let parent = *self.broadcasts.parent(object, tree)?;
-        let key = SourceKey::Peer(parent.id);
+        if parent.source == Source::Store {
+            return self.store_source(object);
+        }
+        let item = self.items.get(&object)?;
+        let key = SourceKey::of(parent.source, &item.object);
         if parent.failed.is_none() && self.wrong.contains(&(object, key.clone())) {
             self.broadcasts.failed(now, object, tree);
         }
@@ -349,7 +383,7 @@ impl Stage {
             let of: Vec<&Transfer> = of.filter(|one| one.tree == Some(tree)).collect();
             // A lender sends units side by side.
             let is_striped = self.broadcasts.is_striped(object);
-            let from_parent = |one: &&&Transfer| one.source == Source::Peer(parent.id);
+            let from_parent = |one: &&&Transfer| one.source == parent.source;
             let is_early =
                 is_striped && of.iter().filter(from_parent).any(|one| !one.is_half_here());
             let most = self.broadcasts.chunks_max(object, self.fetches_max);
@@ -364,7 +398,7 @@ impl Stage {
                 }
                 return None;
             }
-            return Some((Source::Peer(parent.id), Some(tree)));
+            return Some((parent.source, Some(tree)));
         };
         if now < failed.after(PARENT_WAIT_MICROS) {
             return None;
@@ -377,6 +411,23 @@ impl Stage {
             is_free && !wrong.contains(&(object, key))
         };
         item.candidates.spare(may_be_asked).map(|source| (source, None))
+    }
+
+    /// The store, for a stripe that is lent here and that no other has: one unit after
+    /// another. Nobody for now, if it is at its limit.
+    fn store_source(&mut self, object: ObjectId) -> Option<(Source, Option<usize>)> {
+        let item = self.items.get_mut(&object)?;
+        let key = SourceKey::of(Source::Store, &item.object);
+        item.candidates.spare(|source| source == Source::Store)?;
+        let making = item.making.as_mut()?;
+        if self.loads.get(&key).is_some_and(|load| *load >= self.source_fetches_max) {
+            if !making.parked.contains(&key) {
+                self.parked.entry(key.clone()).or_default().insert((making.rank, object));
+                making.parked.push(key);
+            }
+            return None;
+        }
+        Some((Source::Store, None))
     }
 
     /// A source has said something. It sends chunks one after another, so it is not
@@ -396,7 +447,7 @@ impl Stage {
         let Some(tree) = transfer.tree else { return };
         self.heard(transfer.object, transfer.source);
         let Some(parent) = self.broadcasts.parent(transfer.object, tree) else { return };
-        if transfer.source == Source::Peer(parent.id) {
+        if transfer.source == parent.source {
             parent.heard = now;
             parent.paused_until = paused.then(|| now.after(CHUNK_PAUSE_MICROS));
             if paused {
@@ -411,7 +462,7 @@ impl Stage {
         let (object, more) = (transfer.object, bytes.saturating_sub(transfer.written));
         let Some(tree) = transfer.tree else { return };
         let parent = self.broadcasts.parent(object, tree);
-        if parent.is_some_and(|parent| transfer.source == Source::Peer(parent.id)) {
+        if parent.is_some_and(|parent| transfer.source == parent.source) {
             self.broadcasts.gave(self.now, object, tree, more);
         }
     }
@@ -422,7 +473,7 @@ impl Stage {
         let is_late = *why == FetchError::Coming && !self.may_come(object, transfer.source, true);
         let Some(parent) = self.broadcasts.parent(object, tree) else { return };
         // What one says that is a parent no more, or was given up, is old.
-        if transfer.source != Source::Peer(parent.id) || transfer.is_given_up {
+        if transfer.source != parent.source || transfer.is_given_up {
             return;
         }
         match why {
@@ -459,7 +510,7 @@ impl Stage {
             let source = transfer.source;
             self.actions.push_back(Action::GiveUp { fetch, partial });
             let parent = self.broadcasts.parent(object, tree);
-            if parent.is_some_and(|parent| source == Source::Peer(parent.id)) {
+            if parent.is_some_and(|parent| source == parent.source) {
                 self.broadcasts.failed(now, object, tree);
             }
         }

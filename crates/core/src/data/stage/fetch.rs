@@ -318,7 +318,8 @@ impl Stage {
             is_given_up: false,
         };
         self.transfers.insert(fetch, transfer);
-        let object = match self.broadcasts.is_striped(object) && tree.is_some() {
+        let is_of_lender = self.broadcasts.is_striped(object) && tree.is_some();
+        let object = match is_of_lender && !self.lending.has(object) {
             true => Arc::new(share_of(&item.object)),
             false => Arc::clone(&item.object),
         };

@@ -1,7 +1,7 @@
 //! Room that is lent: shares of striped objects, which others read here.
 //!
-//! A share is a file that stays in the making. Its chunks come from the object's
-//! sources, and are served as chunks of what is broadcast are: a request for one
+//! A share is a file that stays in the making. Its chunks come from executors that have
+//! the same stripes, or from the object's store, and are served as chunks of what is broadcast are: a request for one
 //! that is still to come waits for it. It is pinned in the directory that is lent
 //! until the dispatcher takes it back, no source gives it, or a task here needs the room:
 //! then the executor reports that it does not have the share.
@@ -9,7 +9,7 @@
 use super::Stage;
 use super::fetch::add;
 use crate::data::limits::{BROADCAST_CHUNK_BYTES_MAX, BROADCAST_OBJECT_BYTES_MIN};
-use crate::data::object::{Object, ObjectId, Sources};
+use crate::data::object::{Object, ObjectId, Source, Sources};
 use crate::data::stripes::{share_of, stripe_bytes_max, stripe_of, stripe_runs, within_unit};
 use crate::limits::STRIPES_MAX;
 use crate::runset::RunSet;
@@ -97,7 +97,7 @@ impl Stage {
         let known = self.lending.shares.entry(id);
         let known = known.or_insert_with(|| Share { stripes: BTreeSet::new(), of });
         let added: Vec<u32> =
-            stripes.into_iter().filter(|one| known.stripes.insert(*one)).collect();
+            stripes.iter().copied().filter(|one| known.stripes.insert(*one)).collect();
         let count = known.stripes.len() as u64;
         self.lending.lost.remove(&id);
         let bytes = stripe_bytes_max(size, of as usize).saturating_mul(count).min(size);
@@ -113,7 +113,9 @@ impl Stage {
             self.next_ticket += 1;
             self.make(id, rank, (RunSet::default(), None));
         }
-        self.hint(id, sources);
+        let from = sources.peers.first().map_or(Source::Store, |peer| Source::Peer(*peer));
+        self.copy_stripes(id, &stripes, of, from);
+        self.hint(id, &Sources { store: sources.store, ..Sources::default() });
         if let Some(making) = self.items.get_mut(&id).and_then(|item| item.making.as_mut()) {
             for stripe in added {
                 for (first, count) in stripe_runs(size, stripe as usize, of as usize).iter() {
@@ -155,6 +157,7 @@ impl Stage {
         if self.lending.shares.remove(&object).is_none() {
             return;
         }
+        self.leave_broadcast(object);
         self.stop(object, true);
         if let Some(making) = self.items.remove(&object).and_then(|item| item.making) {
             add(&mut self.totals.peer.bytes, making.usage.peer.bytes);

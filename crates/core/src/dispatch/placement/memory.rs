@@ -34,6 +34,8 @@ pub struct Remembered {
     pub executors: u64,
     /// When the last of them was.
     pub read: Time,
+    /// The bytes of the object that was read last.
+    pub size: u64,
 }
 
 /// What is known of a name. A use of it ends when nobody has read it for a while, or
@@ -46,6 +48,7 @@ struct Name {
     readers: u64,
     executors: RunSet,
     read: Time,
+    size: u64,
     /// The version that is read in this use, and the one before.
     versions: [Option<ObjectId>; 2],
     /// What was journaled last of this use.
@@ -70,12 +73,13 @@ fn expected_after(used: Earlier, earlier: Earlier) -> Earlier {
     Earlier {
         readers: used.readers.max(earlier.readers / 2),
         executors: used.executors.max(earlier.executors / 2),
+        size: used.size,
     }
 }
 
 impl Name {
     fn now(&self) -> Earlier {
-        Earlier { readers: self.readers, executors: self.executors.len() }
+        Earlier { readers: self.readers, executors: self.executors.len(), size: self.size }
     }
 
     /// What a later use would expect.
@@ -92,7 +96,7 @@ impl Name {
     }
 
     /// A task that reads it goes to an executor.
-    fn was_read(&mut self, object: ObjectId, by: ExecutorId, now: Time) {
+    fn was_read(&mut self, (object, size): (ObjectId, u64), by: ExecutorId, now: Time) {
         let is_other = !self.versions.contains(&Some(object));
         if self.is_new(object, now) && self.readers > 0 {
             let (earlier, versions) = (self.expected_later(), self.versions);
@@ -101,7 +105,7 @@ impl Name {
         if is_other {
             self.versions = [Some(object), self.versions[0]];
         }
-        self.read = now;
+        (self.read, self.size) = (now, size);
         self.readers = self.readers.saturating_add(1);
         self.executors.insert(by.0, 1);
     }
@@ -115,7 +119,7 @@ impl Name {
     /// Whether so much has changed since it was journaled that it is again: so a
     /// use of any length is journaled a few times.
     fn is_news(&self) -> bool {
-        let Earlier { readers, executors } = self.now();
+        let Earlier { readers, executors, .. } = self.now();
         let has_grown = executors > self.told.executors + self.told.executors / 4;
         executors > 1 && (has_grown || readers >= self.told.readers.saturating_mul(2))
     }
@@ -126,7 +130,7 @@ impl Memory {
     /// journaled, if anything.
     fn was_read(
         &mut self,
-        (url, object): (&Arc<str>, ObjectId),
+        (url, object, size): (&Arc<str>, ObjectId, u64),
         by: ExecutorId,
         now: Time,
     ) -> Option<Remembered> {
@@ -135,7 +139,7 @@ impl Memory {
         }
         let name = self.names.get_mut(url)?;
         let before = name.bytes(url);
-        name.was_read(object, by, now);
+        name.was_read((object, size), by, now);
         self.bytes = (self.bytes + name.bytes(url)).saturating_sub(before);
         let news = name.is_news().then(|| {
             name.told = name.now();
@@ -146,10 +150,19 @@ impl Memory {
     }
 
     /// What was journaled of a name.
-    pub(super) fn recover(&mut self, Remembered { url, readers, executors, read }: Remembered) {
-        let earlier = Earlier { readers, executors };
+    pub(super) fn recover(&mut self, remembered: Remembered) {
+        let Remembered { url, readers, executors, read, size } = remembered;
+        let earlier = Earlier { readers, executors, size };
         self.insert(url, Name { earlier, read, ..Name::default() });
         self.forget_some(read);
+    }
+
+    /// Forgets a name, or all. Returns how many that are.
+    fn forget(&mut self, name: Option<&str>) -> u64 {
+        let before = self.names.len();
+        self.names.retain(|url, _| name.is_some_and(|name| name != &**url));
+        self.bytes = self.names.iter().map(|(url, name)| name.bytes(url)).sum();
+        (before - self.names.len()) as u64
     }
 
     /// All that a snapshot needs.
@@ -233,14 +246,19 @@ impl Memory {
 }
 
 fn remembered(url: &Arc<str>, name: &Name) -> Remembered {
-    let Earlier { readers, executors } = name.expected_later();
-    Remembered { url: url.clone(), readers, executors, read: name.read }
+    let Earlier { readers, executors, size } = name.expected_later();
+    Remembered { url: url.clone(), readers, executors, read: name.read, size }
 }
 
 impl Placement {
     /// What was journaled of a name.
     pub(in crate::dispatch) fn recover_remembered(&mut self, remembered: Remembered) {
         self.memory.recover(remembered);
+    }
+
+    /// Forgets what is remembered of a name, or of all. Returns how many names those are.
+    pub(in crate::dispatch) fn forget_remembered(&mut self, name: Option<&str>) -> u64 {
+        self.memory.forget(name)
     }
 
     /// All that is remembered, for a snapshot.
@@ -266,22 +284,28 @@ impl Placement {
         self.memory.earlier(object, now)
     }
 
+    /// The bytes of an object, as far as they are known: those of what a task wrote are
+    /// as soon as it is held.
+    pub(in crate::dispatch) fn size_of(&self, object: &Object) -> Option<u64> {
+        object.size.or_else(|| self.index.size(self.index.number(object.id)?))
+    }
+
     /// A task that reads a large object goes to an executor. Returns what is to be
     /// journaled, if anything.
     pub(in crate::dispatch) fn was_read(
         &mut self,
-        object: &Object,
+        (object, size): (&Object, u64),
         by: ExecutorId,
         now: Time,
     ) -> Option<Remembered> {
-        self.memory.was_read((&object.url, object.id), by, now)
+        self.memory.was_read((&object.url, object.id, size), by, now)
     }
 
     /// Executors, of those that `takes` admits, that are to fetch an object ahead of
     /// tasks, because as many had it before; no more than `most` have it then.
     pub(in crate::dispatch) fn send_ahead(
         &mut self,
-        object: &Object,
+        (object, size): (&Object, u64),
         most: u64,
         fleet: &Fleet,
         takes: impl Fn(&Executor) -> bool,
@@ -291,7 +315,7 @@ impl Placement {
         let have = (self.index.holders(number).len() + self.index.coming_count(number)) as u64;
         let lacking = self.memory.lacking(&object.url, have);
         for _ in 0..lacking.min(most.saturating_sub(have)) {
-            let Some(to) = self.next_ahead(number, object, fleet, &takes) else { break };
+            let Some(to) = self.next_ahead(number, size, fleet, &takes) else { break };
             let serves = |id| fleet[id].serves_others();
             sent.push((to, self.locate(to, object, serves)));
             self.memory.sent(&object.url);
@@ -304,7 +328,7 @@ impl Placement {
     fn next_ahead(
         &mut self,
         number: ObjectNo,
-        object: &Object,
+        size: u64,
         fleet: &Fleet,
         takes: &impl Fn(&Executor) -> bool,
     ) -> Option<ExecutorId> {
@@ -315,7 +339,7 @@ impl Placement {
             .take(COPY_SEARCH_EXECUTORS_MAX);
         let has_room = |executor: &Executor| {
             let free = executor.cache.map(|cache| cache.capacity.saturating_sub(cache.used));
-            free.is_some_and(|free| object.size.is_some_and(|size| size <= free))
+            free.is_some_and(|free| size <= free)
         };
         let mut fit = next.filter(|executor| {
             let place = self.place(executor.id);
@@ -396,10 +420,11 @@ mod tests {
                     false => ObjectId(*version + 1),
                 };
                 *version = object.0.max(*version);
-                memory.was_read((&url, object), by, now);
+                memory.was_read((&url, object, 7), by, now);
                 models[name].was_read(object, by, now);
                 let (readers, executors) = models[name].earlier();
-                let expected = Some(Earlier { readers, executors }).filter(|_| executors > 0);
+                let expected =
+                    Some(Earlier { readers, executors, size: 7 }).filter(|_| executors > 0);
                 assert_eq!(memory.earlier(&named(&url, object), now), expected, "seed {seed}");
                 assert_eq!(memory.lacking(&url, 3), executors.saturating_sub(3), "seed {seed}");
                 assert_eq!(memory.known(&url, now.after(MEMORY_MICROS_MAX + 1)), None);
@@ -417,7 +442,7 @@ mod tests {
         let mut journaled = Vec::new();
         for read in 0..READS {
             let by = ExecutorId(read % 1000);
-            journaled.extend(memory.was_read((&url, ObjectId(1)), by, Time(read)));
+            journaled.extend(memory.was_read((&url, ObjectId(1), 7), by, Time(read)));
         }
         assert!(journaled.len() < 60, "{} records", journaled.len());
         let mut after = Memory::default();
@@ -429,7 +454,7 @@ mod tests {
         let mut after = Memory::default();
         memory.all(Time(READS)).for_each(|record| after.recover(record));
         let found = after.known(&url, Time(READS));
-        assert_eq!(found, Some(Earlier { readers: READS, executors: 1000 }));
+        assert_eq!(found, Some(Earlier { readers: READS, executors: 1000, size: 7 }));
         assert_eq!(memory.all(Time(READS).after(31 * DAY)).count(), 0);
     }
 
@@ -440,9 +465,10 @@ mod tests {
             url: Arc::clone(&url),
             readers: 9,
             executors: 5,
+            size: 7,
             read: Time(1),
         });
-        memory.was_read((&url, ObjectId(1)), ExecutorId(1), Time(2));
+        memory.was_read((&url, ObjectId(1), 7), ExecutorId(1), Time(2));
         assert_eq!(memory.lacking(&url, 1), 4);
         (0..4).for_each(|_| memory.sent(&url));
         // Those that have evicted it fetch it with a task.
@@ -456,7 +482,7 @@ mod tests {
         let mut memory = Memory::default();
         for number in 0..60_000_u64 {
             let url = format!("/data/{number:0100}").into();
-            memory.was_read((&url, ObjectId(1)), ExecutorId(number % 3), Time(number));
+            memory.was_read((&url, ObjectId(1), 7), ExecutorId(number % 3), Time(number));
         }
         memory.check().unwrap();
         let last = format!("/data/{:0100}", 59_999);

@@ -3,9 +3,11 @@
 //!
 //! An object is striped when an executor is to read it whose cache is too small for
 //! it. It stays so, for those that read it later, until the room is needed for
-//! another object and no task reads it any more. A lender that is gone, silent, or
-//! has no room gives its stripes to another; if there is none, the object is not
-//! striped any more, and is fetched like any other.
+//! another object and no task reads it any more. Each stripe has as many lenders as the
+//! tasks say that read the object. A lender that is gone, silent, or has no room is
+//! replaced, and the next one copies its stripes from those that have them too, or from
+//! the store if there are none. A stripe that nobody has room for ends the whole: the
+//! object is fetched like any other.
 
 use super::{ExecutorId, Object, ObjectId, Placement, Readership};
 use crate::data::declared::CacheRoom;
@@ -13,18 +15,44 @@ use crate::data::limits::BROADCAST_OBJECT_BYTES_MIN;
 use crate::data::stripes::{share_id, stripe_bytes_max};
 use crate::dispatch::check::{CheckError, ensure};
 use crate::limits::{BROADCAST_LOSSES_MAX, READER_STRIPES_MAX, STRIPED_OBJECTS_MAX, STRIPES_MAX};
+use crate::task::TaskClass;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What an executor is to be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::dispatch) enum StripeNotice {
-    /// It is to have these stripes of an object, of so many.
-    Lend(Object, Vec<u32>, u32),
+    /// It is to have these stripes of an object, of so many, and copies them from an
+    /// executor that has them, or from the store.
+    Lend(Object, Vec<u32>, u32, Option<ExecutorId>),
     /// It need not have a share any more.
     TakeBack(ObjectId),
     /// These have the stripes of an object, one after another; nobody, if it is not
     /// striped any more.
     Striped(ObjectId, Vec<ExecutorId>),
+}
+
+/// How many lenders tasks ask for that read an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::dispatch) struct Spread {
+    /// Of each stripe.
+    pub(in crate::dispatch) copies: usize,
+    /// In all; by demand, if nothing is said.
+    pub(in crate::dispatch) lenders: Option<u64>,
+}
+
+impl Default for Spread {
+    fn default() -> Self {
+        Spread { copies: 1, lenders: None }
+    }
+}
+
+impl Spread {
+    /// What tasks of a class ask for.
+    pub(in crate::dispatch) fn of(class: Option<&TaskClass>) -> Spread {
+        let copies = class.map_or(1, |class| class.replicas as usize).clamp(1, STRIPES_MAX);
+        let lenders = class.map(|class| u64::from(class.lenders)).filter(|count| *count > 0);
+        Spread { copies, lenders }
+    }
 }
 
 /// The room of one lender.
@@ -42,29 +70,82 @@ impl Lender {
     }
 }
 
+/// Who has one stripe.
+#[derive(Debug, Default)]
+struct Stripe {
+    /// Those that have had it for longest first. The first reads the store for what it
+    /// does not have yet, the others copy from it.
+    lenders: Vec<ExecutorId>,
+    /// How many of them have it from the beginning: readers are spread over these.
+    early: usize,
+}
+
+impl Stripe {
+    fn remove(&mut self, id: ExecutorId) -> bool {
+        let Some(at) = self.lenders.iter().position(|lender| *lender == id) else { return false };
+        self.lenders.remove(at);
+        self.early -= usize::from(at < self.early);
+        true
+    }
+}
+
+/// What somebody was told of an object.
+#[derive(Debug, Default)]
+struct Told {
+    /// From whom each lender copies each of its stripes.
+    sources: BTreeMap<(ExecutorId, u32), Option<ExecutorId>>,
+    /// Whom each reader reads from.
+    readers: BTreeMap<ExecutorId, Vec<ExecutorId>>,
+}
+
 /// One striped object.
 #[derive(Debug)]
 struct Striped {
     object: Object,
     size: u64,
-    /// Who has each stripe.
-    lenders: Vec<ExecutorId>,
+    stripes: Vec<Stripe>,
+    /// How many lenders each stripe is to have.
+    copies: usize,
     /// Those that had no room for it, or were silent.
     unfit: BTreeSet<ExecutorId>,
-    /// Who was told of them, and how often each has complained since.
-    readers: BTreeMap<ExecutorId, u32>,
+    told: Told,
+    /// How often each has complained of others.
+    complaints: BTreeMap<ExecutorId, u32>,
     /// When it was last wanted, in the order of such events.
     wanted: u64,
 }
 
 impl Striped {
     fn stripe_bytes(&self) -> u64 {
-        stripe_bytes_max(self.size, self.lenders.len())
+        stripe_bytes_max(self.size, self.stripes.len())
     }
 
-    fn stripes_of(&self, id: ExecutorId) -> Vec<u32> {
-        let all = (0u32..).zip(&self.lenders);
-        all.filter(|(_, lender)| **lender == id).map(|(stripe, _)| stripe).collect()
+    fn has_lender(&self, id: ExecutorId) -> bool {
+        self.stripes.iter().any(|stripe| stripe.lenders.contains(&id))
+    }
+
+    fn is_lacking(&self) -> bool {
+        self.stripes.iter().any(|stripe| stripe.lenders.len() < self.copies)
+    }
+
+    /// Whom an executor reads the stripes from.
+    fn lenders_for(&self, reader: ExecutorId) -> Vec<ExecutorId> {
+        let lender = |(number, stripe): (u64, &Stripe)| {
+            let turn = reader.0.wrapping_add(number) % stripe.early.max(1) as u64;
+            stripe.lenders.get(turn as usize).copied()
+        };
+        (0..).zip(&self.stripes).filter_map(lender).collect()
+    }
+
+    /// From whom each lender is to copy each of its stripes.
+    fn sources(&self) -> BTreeMap<(ExecutorId, u32), Option<ExecutorId>> {
+        let of = |(number, stripe): (u32, &Stripe)| {
+            let first = stripe.lenders.first().copied();
+            let source = move |id: &ExecutorId| (*id, first.filter(|first| first != id));
+            let sources = stripe.lenders.iter().map(source);
+            sources.map(|(id, source)| ((id, number), source)).collect::<Vec<_>>()
+        };
+        (0..).zip(&self.stripes).flat_map(of).collect()
     }
 }
 
@@ -74,6 +155,8 @@ pub(super) struct Stripes {
     lenders: BTreeMap<ExecutorId, Lender>,
     of: BTreeMap<ObjectId, Striped>,
     next_wanted: u64,
+    /// There is room that was not there when lenders were chosen last.
+    has_more_room: bool,
     notices: Vec<(ExecutorId, StripeNotice)>,
 }
 
@@ -82,6 +165,7 @@ impl Stripes {
     pub(super) fn lends(&mut self, id: ExecutorId, bytes: u64) {
         if bytes > 0 {
             self.lenders.insert(id, Lender { bytes, used: 0, is_leaving: false });
+            self.has_more_room = true;
         }
     }
 
@@ -99,23 +183,41 @@ impl Stripes {
 
     /// Whether an executor has a share of an object.
     fn is_lender(&self, object: ObjectId, id: ExecutorId) -> bool {
-        self.of.get(&object).is_some_and(|striped| striped.lenders.contains(&id))
+        self.of.get(&object).is_some_and(|striped| striped.has_lender(id))
     }
 
-    /// An executor is to read a striped object.
-    fn read(&mut self, object: ObjectId, to: ExecutorId) {
+    /// How many executors lend.
+    pub(super) fn lender_count(&self) -> usize {
+        self.lenders.len()
+    }
+
+    /// Bytes that stripes take of what an executor lends.
+    pub(super) fn lent_used(&self, id: ExecutorId) -> u64 {
+        self.lenders.get(&id).map_or(0, |lender| lender.used)
+    }
+
+    /// An executor is to read a striped object, each stripe of which is to have so many
+    /// lenders.
+    fn read(&mut self, object: ObjectId, to: ExecutorId, copies: usize) {
         let Some(striped) = self.of.get_mut(&object) else { return };
-        striped.readers.entry(to).or_default();
+        striped.copies = striped.copies.max(copies);
         striped.wanted = self.next_wanted;
         self.next_wanted += 1;
-        let notice = StripeNotice::Striped(object, striped.lenders.clone());
-        self.notices.push((to, notice));
+        let lenders = striped.lenders_for(to);
+        striped.told.readers.insert(to, lenders.clone());
+        self.notices.push((to, StripeNotice::Striped(object, lenders)));
+        self.copy(object);
     }
 
     /// Chooses `wanted` lenders for an object, or more if their room is too small, or
-    /// fewer if only some have room.
+    /// fewer if only some have room, each with as many stripes as there are copies.
     /// `to` needs room for all of it beside its share.
-    fn choose(&self, size: u64, wanted: u64, to: Option<ExecutorId>) -> Option<Vec<ExecutorId>> {
+    fn choose(
+        &self,
+        size: u64,
+        (wanted, copies): (u64, usize),
+        to: Option<ExecutorId>,
+    ) -> Option<Vec<ExecutorId>> {
         let free = |(id, lender): (&ExecutorId, &Lender)| {
             let own = if Some(*id) == to { size } else { 0 };
             (lender.free().saturating_sub(own), *id)
@@ -123,10 +225,11 @@ impl Stripes {
         let mut lenders: Vec<(u64, ExecutorId)> = self.lenders.iter().map(free).collect();
         lenders.sort_unstable_by_key(|(free, id)| (std::cmp::Reverse(*free), *id));
         let most = lenders.len().min(STRIPES_MAX);
-        let least = usize::try_from(wanted).unwrap_or(most).clamp(1, most.max(1));
+        let least = usize::try_from(wanted).unwrap_or(most).max(copies).clamp(1, most.max(1));
         let fits = |count: &usize| {
-            let last = lenders.get(count - 1);
-            last.is_some_and(|(free, _)| *free >= stripe_bytes_max(size, *count))
+            let last = lenders.get(count - 1).filter(|_| *count >= copies);
+            let share = stripe_bytes_max(size, *count).saturating_mul(copies as u64);
+            last.is_some_and(|(free, _)| *free >= share)
         };
         let count = (least..=most).chain((1..least).rev()).find(fits)?;
         Some(lenders[..count].iter().map(|(_, id)| *id).collect())
@@ -134,28 +237,39 @@ impl Stripes {
 
     /// Stripes an object over lenders; `to` is to have all of it besides. Returns whether
     /// there is room.
-    fn begin(&mut self, object: &Object, size: u64, wanted: u64, to: Option<ExecutorId>) -> bool {
+    fn begin(
+        &mut self,
+        object: &Object,
+        size: u64,
+        (wanted, copies): (u64, usize),
+        to: Option<ExecutorId>,
+    ) -> bool {
         if self.of.len() >= STRIPED_OBJECTS_MAX {
             return false;
         }
-        let Some(lenders) = self.choose(size, wanted, to) else { return false };
+        let Some(chosen) = self.choose(size, (wanted, copies), to) else { return false };
+        let stripe = |first: usize| Stripe {
+            lenders: chosen.iter().cycle().skip(first).take(copies).copied().collect(),
+            early: copies,
+        };
         let striped = Striped {
             object: object.clone(),
             size,
-            lenders,
+            stripes: (0..chosen.len()).map(stripe).collect(),
+            copies,
             unfit: BTreeSet::new(),
-            readers: BTreeMap::new(),
+            told: Told::default(),
+            complaints: BTreeMap::new(),
             wanted: 0,
         };
-        let (bytes, of) = (striped.stripe_bytes(), striped.lenders.len() as u32);
-        for (stripe, id) in (0u32..).zip(&striped.lenders) {
+        let bytes = striped.stripe_bytes();
+        for id in striped.stripes.iter().flat_map(|stripe| &stripe.lenders) {
             if let Some(lender) = self.lenders.get_mut(id) {
                 lender.used = lender.used.saturating_add(bytes);
             }
-            let notice = StripeNotice::Lend(object.clone(), vec![stripe], of);
-            self.notices.push((*id, notice));
         }
         self.of.insert(object.id, striped);
+        self.tell(object.id);
         true
     }
 
@@ -163,16 +277,18 @@ impl Stripes {
     fn end(&mut self, object: ObjectId) {
         let Some(striped) = self.of.remove(&object) else { return };
         let bytes = striped.stripe_bytes();
-        for id in &striped.lenders {
+        for id in striped.stripes.iter().flat_map(|stripe| &stripe.lenders) {
             if let Some(lender) = self.lenders.get_mut(id) {
                 lender.used = lender.used.saturating_sub(bytes);
             }
         }
-        let lenders: BTreeSet<ExecutorId> = striped.lenders.iter().copied().collect();
+        self.has_more_room = true;
+        let told = striped.told;
+        let lenders: BTreeSet<ExecutorId> = told.sources.keys().map(|(id, _)| *id).collect();
         for id in lenders.into_iter().filter(|id| self.lenders.contains_key(id)) {
             self.notices.push((id, StripeNotice::TakeBack(share_id(object))));
         }
-        for reader in striped.readers.into_keys() {
+        for reader in told.readers.into_keys() {
             self.notices.push((reader, StripeNotice::Striped(object, Vec::new())));
         }
     }
@@ -190,40 +306,86 @@ impl Stripes {
     fn replace(&mut self, object: ObjectId, gone: ExecutorId) {
         let Some(striped) = self.of.get_mut(&object) else { return };
         striped.unfit.insert(gone);
+        self.has_more_room = true;
         let bytes = striped.stripe_bytes();
-        let mut added: BTreeMap<ExecutorId, Vec<u32>> = BTreeMap::new();
-        let stripes = striped.stripes_of(gone);
-        for stripe in &stripes {
-            let fit = self
-                .lenders
-                .iter()
-                .filter(|(id, lender)| lender.free() >= bytes && !striped.unfit.contains(id));
-            let Some((next, _)) = fit.max_by_key(|(id, lender)| (lender.free(), **id)) else {
-                // What was lent so far is taken back with the rest.
-                return self.end(object);
-            };
-            let next = *next;
-            striped.lenders[*stripe as usize] = next;
-            added.entry(next).or_default().push(*stripe);
-            if let Some(lender) = self.lenders.get_mut(&next) {
-                lender.used = lender.used.saturating_add(bytes);
-            }
-            if let Some(lender) = self.lenders.get_mut(&gone) {
+        for stripe in &mut striped.stripes {
+            if stripe.remove(gone)
+                && let Some(lender) = self.lenders.get_mut(&gone)
+            {
                 lender.used = lender.used.saturating_sub(bytes);
             }
         }
-        if stripes.is_empty() {
-            return;
+        self.copy(object);
+    }
+
+    /// Gives each stripe of an object as many lenders as it is to have, as far as there
+    /// is room.
+    fn copy(&mut self, object: ObjectId) {
+        let Some(striped) = self.of.get_mut(&object) else { return };
+        let bytes = striped.stripe_bytes();
+        let (unfit, copies) = (&striped.unfit, striped.copies);
+        for stripe in &mut striped.stripes {
+            while stripe.lenders.len() < copies {
+                let fit = self.lenders.iter().filter(|(id, lender)| {
+                    let is_other = !unfit.contains(id) && !stripe.lenders.contains(id);
+                    is_other && lender.free() >= bytes
+                });
+                let next = fit.max_by_key(|(id, lender)| (lender.free(), **id));
+                let Some(next) = next.map(|(id, _)| *id) else { break };
+                stripe.lenders.push(next);
+                if let Some(lender) = self.lenders.get_mut(&next) {
+                    lender.used = lender.used.saturating_add(bytes);
+                }
+            }
         }
-        let of = striped.lenders.len() as u32;
-        let lend = |(id, stripes)| (id, StripeNotice::Lend(striped.object.clone(), stripes, of));
-        self.notices.extend(added.into_iter().map(lend));
-        if self.lenders.contains_key(&gone) {
-            self.notices.push((gone, StripeNotice::TakeBack(share_id(object))));
+        match striped.stripes.iter().any(|stripe| stripe.lenders.is_empty()) {
+            // What was lent so far is taken back with the rest.
+            true => self.end(object),
+            false => self.tell(object),
         }
-        for reader in striped.readers.keys() {
-            let notice = StripeNotice::Striped(object, striped.lenders.clone());
-            self.notices.push((*reader, notice));
+    }
+
+    /// What executors are to be told. Where there is more room than before, stripes that
+    /// have too few lenders are given others first.
+    fn take_notices(&mut self) -> Vec<(ExecutorId, StripeNotice)> {
+        if std::mem::take(&mut self.has_more_room) {
+            let lacking = self.of.iter().filter(|(_, striped)| striped.is_lacking());
+            for object in lacking.map(|(object, _)| *object).collect::<Vec<_>>() {
+                self.copy(object);
+            }
+        }
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Tells lenders and readers of an object what has changed for them.
+    fn tell(&mut self, object: ObjectId) {
+        let Some(striped) = self.of.get_mut(&object) else { return };
+        let sources = striped.sources();
+        let before = std::mem::replace(&mut striped.told.sources, sources);
+        let mut lend: BTreeMap<(ExecutorId, Option<ExecutorId>), Vec<u32>> = BTreeMap::new();
+        for ((id, stripe), source) in &striped.told.sources {
+            if before.get(&(*id, *stripe)) != Some(source) {
+                lend.entry((*id, *source)).or_default().push(*stripe);
+            }
+        }
+        let of = striped.stripes.len() as u32;
+        for ((id, source), stripes) in lend {
+            let notice = StripeNotice::Lend(striped.object.clone(), stripes, of, source);
+            self.notices.push((id, notice));
+        }
+        let lenders: BTreeSet<ExecutorId> = before.into_keys().map(|(id, _)| id).collect();
+        for id in lenders {
+            if self.lenders.contains_key(&id) && !striped.has_lender(id) {
+                self.notices.push((id, StripeNotice::TakeBack(share_id(object))));
+            }
+        }
+        let readers: Vec<ExecutorId> = striped.told.readers.keys().copied().collect();
+        for reader in readers {
+            let lenders = striped.lenders_for(reader);
+            let before = striped.told.readers.insert(reader, lenders.clone());
+            if before.as_ref() != Some(&lenders) {
+                self.notices.push((reader, StripeNotice::Striped(object, lenders)));
+            }
         }
     }
 
@@ -242,7 +404,8 @@ impl Stripes {
         let objects: Vec<ObjectId> = self.of.keys().copied().collect();
         for object in objects {
             if let Some(striped) = self.of.get_mut(&object) {
-                striped.readers.remove(&id);
+                striped.told.readers.remove(&id);
+                striped.complaints.remove(&id);
             }
             if self.is_lender(object, id) {
                 self.replace(object, id);
@@ -253,14 +416,18 @@ impl Stripes {
         }
     }
 
-    /// A reader has heard nothing of a lender for too long. One that says so of one
-    /// after another is believed no more: it is what they have in common.
-    pub(super) fn is_silent(&mut self, reader: ExecutorId, object: ObjectId, lender: ExecutorId) {
-        if !self.is_lender(object, lender) {
+    /// A reader, or a lender that copies, has heard nothing of a lender for too long.
+    /// One that says so of one after another is believed no more: it is what they have
+    /// in common.
+    pub(super) fn is_silent(&mut self, child: ExecutorId, object: ObjectId, lender: ExecutorId) {
+        let of_copies = share_id(object);
+        let object = if self.has(object) { object } else { of_copies };
+        let Some(striped) = self.of.get_mut(&object) else { return };
+        let is_known = striped.told.readers.contains_key(&child) || striped.has_lender(child);
+        if !is_known || !striped.has_lender(lender) {
             return;
         }
-        let Some(striped) = self.of.get_mut(&object) else { return };
-        let Some(complaints) = striped.readers.get_mut(&reader) else { return };
+        let complaints = striped.complaints.entry(child).or_default();
         *complaints = complaints.saturating_add(1);
         if *complaints <= BROADCAST_LOSSES_MAX {
             self.replace(object, lender);
@@ -273,11 +440,24 @@ impl Stripes {
         let mut used: BTreeMap<ExecutorId, u64> = BTreeMap::new();
         for (object, striped) in &self.of {
             ensure!(striped.object.id == *object, "{object} is striped under another id");
-            for lender in &striped.lenders {
-                *used.entry(*lender).or_default() += striped.stripe_bytes();
+            for stripe in &striped.stripes {
+                let different: BTreeSet<&ExecutorId> = stripe.lenders.iter().collect();
+                ensure!(different.len() == stripe.lenders.len(), "{object}: one lends twice");
+                ensure!(!different.is_empty(), "{object}: nobody has a stripe");
+                ensure!(different.len() <= striped.copies, "{object}: too many have a stripe");
+                ensure!(stripe.early <= stripe.lenders.len(), "{object}: too many early ones");
+                for lender in different {
+                    *used.entry(*lender).or_default() += striped.stripe_bytes();
+                }
             }
-            let known = striped.readers.keys().chain(&striped.unfit);
+            let known = striped.told.readers.keys().chain(&striped.unfit);
+            let known = known.chain(striped.complaints.keys());
             ensure!(known.copied().all(&is_there), "{object} is read by one that is gone");
+            ensure!(striped.told.sources == striped.sources(), "{object}: lenders know else");
+            for (reader, lenders) in &striped.told.readers {
+                let is_told = *lenders == striped.lenders_for(*reader);
+                ensure!(is_told, "{object}: {reader} knows other lenders");
+            }
         }
         ensure!(self.notices.iter().all(|(to, _)| is_there(*to)), "one that is gone is told");
         for id in used.keys() {
@@ -304,9 +484,25 @@ impl Placement {
         self.stripes.leaves(id);
     }
 
+    /// How many executors lend.
+    pub(in crate::dispatch) fn lender_count(&self) -> usize {
+        self.stripes.lender_count()
+    }
+
+    /// Bytes that stripes take of what an executor lends.
+    pub(in crate::dispatch) fn lent_used(&self, id: ExecutorId) -> u64 {
+        self.stripes.lent_used(id)
+    }
+
     /// An executor is to read an object: if that is too large for its cache, it is
     /// striped, as far as lenders have room, and the executor can read it all the same.
-    pub(in crate::dispatch) fn stripe(&mut self, to: ExecutorId, object: &Object, room: CacheRoom) {
+    pub(in crate::dispatch) fn stripe(
+        &mut self,
+        to: ExecutorId,
+        object: &Object,
+        room: CacheRoom,
+        spread: Spread,
+    ) {
         let Some(size) = object.size.filter(|_| !object.is_unversioned()) else { return };
         let fits = size <= room.lent_bytes;
         let is_to_be = size > room.object_bytes
@@ -315,137 +511,30 @@ impl Placement {
             && object.is_stored()
             && !self.broadcasts.has(object.id);
         if is_to_be && !self.stripes.has(object.id) {
-            let wanted = self.readership.of(object.id).max(1).saturating_mul(READER_STRIPES_MAX);
-            while !self.stripes.begin(object, size, wanted, fits.then_some(to)) {
-                if !self.stripes.end_unread(&self.readership) {
+            let readers = self.readership.of(object.id).max(1);
+            let wanted = spread.lenders.unwrap_or(readers.saturating_mul(READER_STRIPES_MAX));
+            let mut copies = spread.copies;
+            while !self.stripes.begin(object, size, (wanted, copies), fits.then_some(to)) {
+                if self.stripes.end_unread(&self.readership) {
+                    continue;
+                }
+                if copies <= 1 {
                     return;
                 }
+                // The others are made when there is room.
+                copies -= 1;
             }
         }
         if self.stripes.has(object.id) && !self.is_held_by(to, object.id) {
-            self.stripes.read(object.id, to);
+            self.stripes.read(object.id, to, spread.copies);
         }
     }
 
     /// What executors are to be told of stripes.
     pub(in crate::dispatch) fn next_stripe_notices(&mut self) -> Vec<(ExecutorId, StripeNotice)> {
-        std::mem::take(&mut self.stripes.notices)
+        self.stripes.take_notices()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::data::limits::STRIPE_BYTES as UNIT;
-
-    const READER: ExecutorId = ExecutorId(100);
-
-    fn object(id: u128, units: u64) -> Object {
-        let size = Some(units * UNIT);
-        Object { id: ObjectId(id), url: "/data".into(), version: "1".into(), size }
-    }
-
-    /// So many lenders, numbered from 1 on, with room for so many units each.
-    fn lenders(count: u64, units: u64) -> Stripes {
-        let mut stripes = Stripes::default();
-        (1..=count).for_each(|id| stripes.lends(ExecutorId(id), units * UNIT));
-        stripes
-    }
-
-    fn begin(stripes: &mut Stripes, object: &Object, wanted: u64) -> bool {
-        let began = stripes.begin(object, object.size.unwrap(), wanted, Some(READER));
-        if began {
-            stripes.read(object.id, READER);
-        }
-        stripes.check(|_| true).unwrap();
-        began
-    }
-
-    /// Who lends how many stripes, takes back, and is read from.
-    type Said = (Vec<(u64, usize)>, Vec<u64>, Vec<Vec<u64>>);
-
-    /// What was said since.
-    fn said(stripes: &mut Stripes) -> Said {
-        let (mut lent, mut taken, mut striped) = (Vec::new(), Vec::new(), Vec::new());
-        for (to, notice) in std::mem::take(&mut stripes.notices) {
-            match notice {
-                StripeNotice::Lend(_, of_it, _) => lent.push((to.0, of_it.len())),
-                StripeNotice::TakeBack(_) => taken.push(to.0),
-                StripeNotice::Striped(_, lenders) => {
-                    assert_eq!(to, READER);
-                    striped.push(lenders.into_iter().map(|id| id.0).collect());
-                }
-            }
-        }
-        (lent, taken, striped)
-    }
-
-    #[test]
-    fn as_many_lend_as_are_wanted_or_as_have_room() {
-        let mut stripes = lenders(10, 8);
-        assert!(begin(&mut stripes, &object(1, 16), 4));
-        let (lent, _, striped) = said(&mut stripes);
-        assert_eq!(lent, [(1, 1), (2, 1), (3, 1), (4, 1)]);
-        assert_eq!(striped, [[1, 2, 3, 4]]);
-        // The six others have room for eight units each, these four for four.
-        assert!(begin(&mut stripes, &object(2, 48), 4));
-        let (lent, ..) = said(&mut stripes);
-        assert_eq!(lent.len(), 6);
-        assert!(!begin(&mut stripes, &object(3, 33), 4), "there is room for 16 units");
-        assert!(begin(&mut stripes, &object(4, 16), 4));
-    }
-
-    #[test]
-    fn a_lender_that_is_gone_or_full_gives_its_stripes_to_another() {
-        let mut stripes = lenders(4, 10);
-        let object = object(1, 20);
-        assert!(begin(&mut stripes, &object, 3));
-        said(&mut stripes);
-        stripes.left(ExecutorId(2));
-        stripes.check(|id| id.0 != 2).unwrap();
-        let (lent, taken, striped) = said(&mut stripes);
-        assert_eq!((lent, taken, striped), (vec![(4, 1)], Vec::new(), vec![vec![1, 4, 3]]));
-        // Nobody but those has room: it ends for all.
-        stripes.went(ExecutorId(1), share_id(object.id));
-        stripes.check(|id| id.0 != 2).unwrap();
-        let (lent, taken, striped) = said(&mut stripes);
-        assert_eq!((lent, taken, striped), (Vec::new(), vec![1, 3, 4], vec![Vec::new()]));
-        assert!(!stripes.has(object.id));
-    }
-
-    #[test]
-    fn a_reader_that_complains_of_all_is_believed_no_more() {
-        let mut stripes = lenders(9, 10);
-        let object = object(1, 8);
-        assert!(begin(&mut stripes, &object, 4));
-        for _ in 0..BROADCAST_LOSSES_MAX {
-            said(&mut stripes);
-            let first = stripes.of[&object.id].lenders[0];
-            stripes.is_silent(READER, object.id, first);
-            assert_eq!(said(&mut stripes).0.len(), 1);
-        }
-        let first = stripes.of[&object.id].lenders[0];
-        stripes.is_silent(READER, object.id, first);
-        stripes.is_silent(ExecutorId(55), object.id, first);
-        assert_eq!(said(&mut stripes).0, []);
-        stripes.check(|_| true).unwrap();
-    }
-
-    #[test]
-    fn what_no_task_reads_gives_way() {
-        let mut stripes = lenders(2, 8);
-        assert!(begin(&mut stripes, &object(1, 16), 2));
-        assert!(!begin(&mut stripes, &object(2, 16), 2));
-        assert!(stripes.end_unread(&Readership::default()));
-        assert!(begin(&mut stripes, &object(2, 16), 2));
-        assert!(!stripes.has(ObjectId(1)));
-    }
-
-    #[test]
-    fn a_lender_that_leaves_is_given_no_more() {
-        let mut stripes = lenders(2, 8);
-        stripes.leaves(ExecutorId(1));
-        assert!(begin(&mut stripes, &object(1, 8), 2));
-        assert_eq!(said(&mut stripes).0, [(2, 1)]);
-    }
-}
+mod tests;

@@ -56,8 +56,10 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
                 readers: 10_000,
                 executors: 64,
                 read: Time(1_700_000_000_000_000),
+                size: 12 << 30,
             }),
         ),
+        ("forgotten", Forgotten { name: Some("/data/db".into()) }),
         (
             "outputs",
             Outputs {

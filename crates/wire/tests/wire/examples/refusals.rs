@@ -40,6 +40,7 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
         ("busy", Refusal::Request(RequestError::Busy { queued_bytes: 16 << 30 })),
         ("forgotten", Refusal::Request(RequestError::Forgotten { first: 100 })),
         ("too_many_needs", Refusal::Request(RequestError::TooManyNeeds)),
+        ("lenders", Refusal::Request(RequestError::Lenders { wanted: 16, there: 4 })),
         ("policy_unknown", policy(PolicyError::Unknown("best".to_owned()))),
         ("policy_threshold", policy(PolicyError::Threshold { milli: 1001 })),
         ("policy_ignored", policy(ignored)),

@@ -12,11 +12,11 @@ use falkon_core::dispatch::diffusion::{
     POLICIES, PolicyError, PolicyName, PolicyOption, PolicyOptions,
 };
 use falkon_core::dispatch::{
-    Access, AccessError, Earlier, FoundObject, HolderStatus, ObjectStatus, Purpose,
+    Access, AccessError, Earlier, FoundObject, HolderStatus, ObjectStatus, Purpose, RequestError,
 };
 use falkon_core::task::Time;
 use falkon_wire::hidden::Hidden;
-use falkon_wire::message::{CacheStatus, Ticket};
+use falkon_wire::message::{CacheStatus, FromClient, Ticket, ToClient};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -129,7 +129,17 @@ fn cache_state() -> impl Strategy<Value = CacheState> {
 }
 
 pub(super) fn cache_status() -> impl Strategy<Value = CacheStatus> {
-    (number(), cache_state()).prop_map(|(objects, state)| CacheStatus { objects, state })
+    let lent = (number(), number(), number(), any::<bool>());
+    (number(), cache_state(), lent).prop_map(
+        |(objects, state, (object_bytes, lent_bytes, lent_used_bytes, mounts))| CacheStatus {
+            objects,
+            state,
+            object_bytes,
+            lent_bytes,
+            lent_used_bytes,
+            mounts,
+        },
+    )
 }
 
 pub(super) fn object_status() -> impl Strategy<Value = ObjectStatus> {
@@ -141,8 +151,8 @@ pub(super) fn object_status() -> impl Strategy<Value = ObjectStatus> {
 }
 
 pub(super) fn earlier() -> impl Strategy<Value = Option<Earlier>> {
-    let earlier = (number(), number());
-    option::of(earlier.prop_map(|(readers, executors)| Earlier { readers, executors }))
+    let earlier = (number(), number(), number());
+    option::of(earlier.prop_map(|(readers, executors, size)| Earlier { readers, executors, size }))
 }
 
 pub(super) fn found_object() -> impl Strategy<Value = FoundObject> {
@@ -268,4 +278,21 @@ pub(super) fn unwritten() -> impl Strategy<Value = Vec<Unwritten>> {
         error: error.into(),
     });
     vec(one, 0..3)
+}
+
+pub(super) fn lenders() -> impl Strategy<Value = RequestError> {
+    (any::<u32>(), any::<u32>()).prop_map(|(wanted, there)| RequestError::Lenders { wanted, there })
+}
+
+pub(super) fn forget() -> impl Strategy<Value = FromClient> {
+    (number(), option::of(shared_text()))
+        .prop_map(|(request, name)| FromClient::Forget { request, name })
+}
+
+pub(super) fn found() -> impl Strategy<Value = ToClient> {
+    let found = (number(), vec(found_object(), 0..5), earlier())
+        .prop_map(|(request, found, earlier)| ToClient::Found { request, found, earlier });
+    let forgotten =
+        (number(), number()).prop_map(|(request, names)| ToClient::Forgotten { request, names });
+    prop_oneof![found, forgotten]
 }

@@ -65,9 +65,12 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
             .prop_map(|(instance, pages)| Record::Paged { instance, pages }),
         (instance(), vec(paged_output(), 0..4))
             .prop_map(|(instance, outputs)| Record::Outputs { instance, outputs }),
-        (shared_text(), number(), number(), time()).prop_map(|(url, readers, executors, read)| {
-            Record::Remembered(Remembered { url, readers, executors, read })
-        }),
+        (shared_text(), number(), number(), time(), number()).prop_map(
+            |(url, readers, executors, read, size)| {
+                Record::Remembered(Remembered { url, readers, executors, read, size })
+            },
+        ),
+        option::of(shared_text()).prop_map(|name| Record::Forgotten { name }),
         (instance(), number(), number(), runs(), runs(), counts()).prop_map(
             |(instance, total, forgotten, finished, failed, ended)| Record::Restored {
                 instance,
