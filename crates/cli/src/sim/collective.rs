@@ -2,6 +2,7 @@
 //! the paper's machine, beside what the links allow and what the paper reports.
 
 mod collected;
+mod striped;
 
 use super::{Description, FieldError, Job, Variant, print, run_each};
 use crate::exit::Exit;
@@ -63,7 +64,9 @@ pub(super) fn collective(seed: u64) -> Exit {
         Ok(figures) => print(&line(at, &rows[at], &figures)),
         Err(error) => Some(Exit::failure(error)),
     });
-    exit.or_else(|| collected::print_all(seed)).unwrap_or(Exit::Success)
+    exit.or_else(|| striped::print_all(seed))
+        .or_else(|| collected::print_all(seed))
+        .unwrap_or(Exit::Success)
 }
 
 fn rows() -> Result<Vec<Row>, FieldError> {
