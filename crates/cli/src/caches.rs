@@ -4,6 +4,7 @@ mod broadcast;
 mod find;
 mod forget;
 mod list;
+mod mount;
 mod name;
 mod transfer;
 
@@ -43,6 +44,8 @@ enum DataCommand {
     Get(transfer::GetArgs),
     /// Drop objects from caches
     Rm(transfer::RemoveArgs),
+    /// Show the objects that are in caches alone as a read-only file system
+    Mount(mount::MountArgs),
     /// Forget what earlier tasks did with large objects of these names
     Forget(forget::ForgetArgs),
 }
@@ -66,6 +69,7 @@ pub(crate) fn data(args: DataArgs) -> Exit {
         DataCommand::Broadcast(args) => broadcast::broadcast(&args),
         DataCommand::Get(args) => transfer::get(&args),
         DataCommand::Rm(args) => transfer::remove(&args),
+        DataCommand::Mount(args) => mount::mount(&args),
         DataCommand::Forget(args) => forget::forget(&args),
     }
 }

@@ -80,6 +80,12 @@ const FAREWELL_TURNS: usize = 16;
 pub struct Runtime(tokio::runtime::Runtime);
 
 impl Runtime {
+    /// Where other threads leave work to the event loop.
+    #[must_use]
+    pub fn handle(&self) -> &tokio::runtime::Handle {
+        self.0.handle()
+    }
+
     /// Runs a command to its end, and what it leaves to the event loop.
     pub fn block_on<F: Future>(&self, command: F) -> F::Output {
         self.0.block_on(async {

@@ -42,7 +42,9 @@ pub(super) fn mount(args: &MountArgs) -> Result<Exit, Exit> {
     }
     let (library, ready) = library(selected)?;
     let source: Vec<String> = args.archives.iter().map(|one| one.display().to_string()).collect();
-    let mounted = Mounted::new(&args.directory, &source.join(" ")).map_err(refused)?;
+    let mounted = Mounted::new(&args.directory, &source.join(" ")).map_err(|error| {
+        refused(error, "`falkon archive get` copies members to a directory without FUSE")
+    })?;
     let files = Arc::new(Shelf { library, reported: Mutex::default() });
     match serve(&mounted, &files, args.threads.number()) {
         Ok(threads) => {
@@ -125,14 +127,13 @@ fn is_elsewhere(archive: &Path, directory: &Path) -> Result<(), Exit> {
     }
 }
 
-fn refused(error: MountError) -> Exit {
+/// What else can be done where nothing can be mounted is said by `instead`.
+pub(crate) fn refused(error: MountError, instead: &str) -> Exit {
     match error {
         MountError::Place { .. } | MountError::NoDirectory { .. } | MountError::Stale { .. } => {
             Exit::usage(error)
         }
-        error => Exit::failure(format_args!(
-            "{error}; `falkon archive get` copies members to a directory without FUSE"
-        )),
+        error => Exit::failure(format_args!("{error}; {instead}")),
     }
 }
 
@@ -169,7 +170,10 @@ fn left_out(counts: Counts) -> Option<String> {
 }
 
 /// Waits until it is unmounted, or to be.
-fn wait(mounted: Mounted, threads: Vec<JoinHandle<io::Result<()>>>) -> Result<Exit, Exit> {
+pub(crate) fn wait(
+    mounted: Mounted,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+) -> Result<Exit, Exit> {
     let (sender, ended) = oneshot::channel();
     let joining = std::thread::Builder::new().name("mount".to_owned()).spawn(move || {
         let joined = threads.into_iter().map(|thread| match thread.join() {

@@ -180,7 +180,7 @@ fn advise(is_far: bool) {
 }
 
 /// Where an executor listens.
-fn peer(access: &Access) -> Peer {
+pub(super) fn peer(access: &Access) -> Peer {
     let fingerprint = <[u8; 32]>::try_from(access.serves.fingerprint.as_slice()).ok();
     Peer { address: access.serves.address.clone(), fingerprint }
 }

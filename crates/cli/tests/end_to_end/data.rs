@@ -6,6 +6,7 @@ mod broken;
 mod caches;
 mod lost;
 mod members;
+mod mount;
 mod names;
 mod services;
 mod shuffle;

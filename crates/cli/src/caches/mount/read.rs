@@ -1,0 +1,271 @@
+//! What is read of objects that are shown: in blocks, each from an executor that holds the
+//! object.
+
+use super::keys::{Node, Tree};
+use crate::access::connect;
+use crate::caches::transfer::peer;
+use crate::exit::say;
+use falkon_core::data::object::{Object, ObjectId};
+use falkon_core::dispatch::{Access, Purpose};
+use falkon_core::task::InstanceId;
+use falkon_data::object::Landing;
+use falkon_data::peer::{PeerError, Piece, Visitor};
+use falkon_fuse::{Attributes, Entry, Files, ROOT, Totals, Unreadable};
+use falkon_net::client::ClientError;
+use falkon_net::secure::AccessFile;
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+/// One block of a file.
+const BLOCK_BYTES: u64 = 4 << 20;
+/// Blocks of all files that stay in memory.
+const BLOCKS_MAX: usize = 16;
+/// How long an executor may take for a block, in milliseconds.
+const BLOCK_MS_MAX: u64 = 60_000;
+/// How often all holders are asked while some are merely busy.
+const ROUNDS_MAX: u32 = 50;
+/// The pause after a round in which one was, in milliseconds.
+const BUSY_MS: u64 = 100;
+
+/// Where objects are asked for.
+pub(super) struct Place {
+    pub(super) access: AccessFile,
+    pub(super) instance: Option<InstanceId>,
+    pub(super) runtime: Handle,
+}
+
+/// Why a block cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum BlockError {
+    /// The dispatcher does not say where it is.
+    #[error("the dispatcher does not say who holds it: {0}")]
+    Unknown(#[source] ClientError),
+    /// None of those that hold it gives it.
+    #[error("no executor that holds it gives it ({said})")]
+    Refused {
+        /// What they said.
+        said: String,
+    },
+    /// There is no room for it here.
+    #[error("it cannot be kept in memory: {0}")]
+    Local(#[source] io::Error),
+    /// The event loop has ended.
+    #[error("the file system is being unmounted")]
+    Ending,
+}
+
+/// Who holds an object, and the right to ask them.
+struct Holders {
+    visitor: Visitor,
+    access: Vec<Access>,
+}
+
+/// A block that one reader fetches while the others wait for it.
+type Block = Arc<Mutex<Option<Arc<Vec<u8>>>>>;
+
+#[derive(Default)]
+struct Blocks {
+    all: BTreeMap<(u64, u64), Block>,
+    order: VecDeque<(u64, u64)>,
+}
+
+/// The objects that are shown.
+pub(super) struct Shelf {
+    tree: Tree,
+    modified: u64,
+    place: Arc<Place>,
+    holders: Arc<Mutex<BTreeMap<ObjectId, Arc<Holders>>>>,
+    blocks: Mutex<Blocks>,
+    /// Objects that cannot be read and are reported.
+    reported: Mutex<BTreeSet<ObjectId>>,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shelf {
+    pub(super) fn new(tree: Tree, place: Place) -> Shelf {
+        Shelf {
+            tree,
+            modified: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            place: Arc::new(place),
+            holders: Arc::default(),
+            blocks: Mutex::default(),
+            reported: Mutex::default(),
+        }
+    }
+
+    fn attributes_of(&self, node: u64, of: &Node) -> Attributes {
+        let (is_directory, permissions) = match of.object {
+            Some(_) => (false, 0o444),
+            None => (true, 0o555),
+        };
+        let bytes = of.object.as_ref().and_then(|object| object.size).unwrap_or(0);
+        Attributes { node, is_directory, bytes, modified: self.modified, permissions }
+    }
+
+    /// A block of an object.
+    fn block(&self, node: u64, object: &Object, number: u64) -> Result<Arc<Vec<u8>>, BlockError> {
+        let block = {
+            let mut blocks = lock(&self.blocks);
+            if !blocks.all.contains_key(&(node, number)) {
+                blocks.order.push_back((node, number));
+                while blocks.order.len() > BLOCKS_MAX
+                    && let Some(oldest) = blocks.order.pop_front()
+                {
+                    blocks.all.remove(&oldest);
+                }
+            }
+            Arc::clone(blocks.all.entry((node, number)).or_default())
+        };
+        let mut held = lock(&block);
+        if let Some(bytes) = &*held {
+            return Ok(Arc::clone(bytes));
+        }
+        let from = number.saturating_mul(BLOCK_BYTES);
+        let length = object.size.unwrap_or(0).saturating_sub(from).min(BLOCK_BYTES);
+        let (sender, fetched) = oneshot::channel();
+        let (place, holders) = (Arc::clone(&self.place), Arc::clone(&self.holders));
+        let object = object.clone();
+        self.place.runtime.spawn(async move {
+            // Whoever waits for it has not gone: it holds the block.
+            let _ = sender.send(fetch(&place, &holders, &object, (from, length)).await);
+        });
+        let bytes = Arc::new(fetched.blocking_recv().unwrap_or(Err(BlockError::Ending))?);
+        *held = Some(Arc::clone(&bytes));
+        Ok(bytes)
+    }
+
+    fn report(&self, object: &Object, error: &BlockError) {
+        if lock(&self.reported).insert(object.id) {
+            say(format_args!("cannot read {}: {error}", object.url));
+        }
+    }
+}
+
+/// Fetches a range of an object from those that hold it, who are asked for anew if none of
+/// those that are known gives it.
+async fn fetch(
+    place: &Place,
+    known: &Mutex<BTreeMap<ObjectId, Arc<Holders>>>,
+    object: &Object,
+    range: (u64, u64),
+) -> Result<Vec<u8>, BlockError> {
+    let before = lock(known).get(&object.id).cloned();
+    if let Some(holders) = before
+        && let Ok(bytes) = from_holders(&holders, object, range).await
+    {
+        return Ok(bytes);
+    }
+    let connected = connect(&place.access, place.instance).await;
+    let (client, _deliveries) = connected.map_err(BlockError::Unknown)?;
+    let reached = client.reach(place.instance, object, Purpose::Get).await;
+    let (ticket, access) = reached.map_err(BlockError::Unknown)?;
+    let visitor = Visitor::new(place.access.level, Purpose::Get.into(), object.id, &ticket);
+    let holders = Arc::new(Holders { visitor, access });
+    lock(known).insert(object.id, Arc::clone(&holders));
+    from_holders(&holders, object, range).await
+}
+
+async fn from_holders(
+    holders: &Holders,
+    object: &Object,
+    (offset, length): (u64, u64),
+) -> Result<Vec<u8>, BlockError> {
+    let piece = Piece { object: object.id, offset, length: Some(length), size: object.size };
+    let mut said = Vec::new();
+    for _ in 0..ROUNDS_MAX {
+        said.clear();
+        let mut is_any_busy = false;
+        for access in holders.access.iter().filter(|access| !access.serves.address.is_empty()) {
+            let memory = memfd_create("falkon-block", MemfdFlags::CLOEXEC);
+            let file =
+                Arc::new(File::from(memory.map_err(|error| BlockError::Local(error.into()))?));
+            let landing = Landing::new(Arc::clone(&file), 0, |_| {});
+            let peer = peer(access);
+            let asked = holders.visitor.fetcher().fetch(&peer, &piece, &landing);
+            let why = match timeout(Duration::from_millis(BLOCK_MS_MAX), asked).await {
+                Ok(Ok(bytes)) if bytes == length => {
+                    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+                    file.read_exact_at(&mut bytes, 0).map_err(BlockError::Local)?;
+                    return Ok(bytes);
+                }
+                Ok(Ok(bytes)) => format!("it sent {bytes} bytes, not {length}"),
+                Ok(Err(error)) => {
+                    is_any_busy |= matches!(error, PeerError::Busy);
+                    error.to_string()
+                }
+                Err(_) => "it does not answer".to_owned(),
+            };
+            said.push(format!("executor {}: {why}", access.name));
+        }
+        if !is_any_busy {
+            break;
+        }
+        sleep(Duration::from_millis(BUSY_MS)).await;
+    }
+    Err(BlockError::Refused { said: said.join("; ") })
+}
+
+impl Files for Shelf {
+    fn attributes(&self, node: u64) -> Option<Attributes> {
+        self.tree.node(node).map(|of| self.attributes_of(node, of))
+    }
+
+    fn child(&self, directory: u64, name: &[u8]) -> Option<Attributes> {
+        self.attributes(self.tree.child(directory, std::str::from_utf8(name).ok()?)?)
+    }
+
+    fn parent(&self, directory: u64) -> u64 {
+        self.tree.node(directory).map_or(ROOT, |node| node.parent)
+    }
+
+    fn list(&self, directory: u64, after: Option<u64>, take: &mut dyn FnMut(Entry<'_>) -> bool) {
+        for (number, node) in self.tree.entries(directory, after) {
+            let attributes = self.attributes_of(number, node);
+            if !take(Entry { name: node.name.as_bytes(), attributes }) {
+                break;
+            }
+        }
+    }
+
+    fn read(
+        &self,
+        node: u64,
+        offset: u64,
+        bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Unreadable> {
+        let object = self.tree.node(node).and_then(|node| node.object.as_ref());
+        let object = object.ok_or(Unreadable)?;
+        let end = offset.saturating_add(bytes as u64).min(object.size.unwrap_or(0));
+        let mut at = offset;
+        while at < end {
+            let number = at / BLOCK_BYTES;
+            let block = self.block(node, object, number).map_err(|error| {
+                self.report(object, &error);
+                Unreadable
+            })?;
+            // No more than a block's length.
+            let (from, until) = (at % BLOCK_BYTES, (end - number * BLOCK_BYTES).min(BLOCK_BYTES));
+            let part = block.get(from as usize..until as usize).ok_or(Unreadable)?;
+            out.extend_from_slice(part);
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn totals(&self) -> Totals {
+        let (files, bytes) = self.tree.totals();
+        Totals { files, bytes }
+    }
+}
