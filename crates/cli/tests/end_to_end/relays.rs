@@ -1,11 +1,16 @@
 //! Relays: dispatchers that lend their executors to another one.
 
-use crate::fixture::{Access, Dispatcher, Running, Site, indices, json_lines, poll_for};
+use crate::fixture::{Access, Dispatcher, Random, Running, Site, indices, json_lines, poll_for};
 use falkon_trials::trial;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+
+/// How often a relay is killed if `FALKON_ROUNDS` does not say.
+const ROUNDS: u64 = 2;
+/// Results between two kills.
+const ROUND_RESULTS: u64 = 1500;
 
 /// A relay with its directory.
 struct Relay<'a> {
@@ -63,12 +68,15 @@ fn wait_for_nodes(dispatcher: &Dispatcher<'_>, expected: &[(&str, u64)]) {
 }
 
 #[trial]
-fn a_queue_is_done_by_two_clusters_though_a_relay_is_killed() {
+fn a_queue_is_done_by_two_clusters_though_relays_are_killed() {
+    let rounds = std::env::var("FALKON_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap());
+    let mut random = Random::seeded("a_queue_is_done_by_two_clusters_though_relays_are_killed");
+    let tasks = 10_000.max(rounds * ROUND_RESULTS * 3 / 2);
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
     let upstream = dispatcher.access().file().to_owned();
     let mut left = Relay::start(&site, "left", &upstream);
-    let right = Relay::start(&site, "right", &upstream);
+    let mut right = Relay::start(&site, "right", &upstream);
     let _executors = [
         left.executor("left-1", "2"),
         left.executor("left-2", "1"),
@@ -78,14 +86,16 @@ fn a_queue_is_done_by_two_clusters_though_a_relay_is_killed() {
     let text = dispatcher.access().run("status", &[]).exits(0).text().to_owned();
     assert!(text.contains("3 cpus") && text.contains("a relay to 2 nodes"), "{text}");
 
-    let submit = ["--wait", "--json", "--range", "0-9999", "--", "echo", "{}"];
+    let range = format!("0-{}", tasks - 1);
+    let submit = ["--wait", "--json", "--range", &range, "--", "echo", "{}"];
     let client = dispatcher.access().start("submit", &submit);
-    client.wait_for_lines(1000);
-    left.kill_and_restart();
-    client.wait_for_lines(3000);
-    left.kill_and_restart();
+    for round in 1..=rounds {
+        client.wait_for_lines((round * ROUND_RESULTS) as usize);
+        let victim = if random.below(2) == 0 { &mut left } else { &mut right };
+        victim.kill_and_restart();
+    }
     let ran = client.finish().exits(0);
-    let expected: Vec<u64> = (0..10_000).collect();
+    let expected: Vec<u64> = (0..tasks).collect();
     assert_eq!(indices(ran.text()), expected, "results are missing, or there twice");
     let results = json_lines(ran.text());
     for result in &results {
