@@ -310,6 +310,8 @@ pub const AHEAD_SEARCH_TASKS_MAX: usize = 64;
 pub const EXECUTOR_OBJECTS_MAX: usize = 1 << 20;
 /// Holders of an object looked at for the least loaded, or for a free one.
 pub const HINT_EXECUTORS_MAX: usize = 64;
+/// Executors to which one is named that fetches an object which nobody holds yet.
+pub const READER_EXECUTORS_MAX: usize = 8;
 /// Holders of an object that find the tasks waiting for it through an index of
 /// their own; the others find them near the head of the queue.
 pub const INDEXED_EXECUTORS_MAX: usize = 32;
@@ -439,6 +441,11 @@ const _: () = assert!(ORDER_DISCARDED_RUNS_MAX <= DISCARDED_RUNS_MAX);
 /// Parents of which one executor has heard nothing in a broadcast before it is
 /// at fault itself.
 pub const BROADCAST_LOSSES_MAX: u32 = 2;
+/// How long an executor of which others have heard nothing in a broadcast sends nothing
+/// to anybody, the first time. Each time in a row is twice as long.
+pub const BROADCAST_ASIDE_MICROS: u64 = 5_000_000;
+/// The longest such time.
+pub const BROADCAST_ASIDE_MICROS_MAX: u64 = 300_000_000;
 /// Stripes that an object is divided into.
 pub const STRIPES_MAX: usize = 64;
 /// Stripes that an object is divided into for each task that reads it, if their

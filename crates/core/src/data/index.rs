@@ -14,7 +14,7 @@
 mod check;
 
 use super::object::ObjectId;
-use crate::limits::{EXECUTOR_OBJECTS_MAX, HINT_EXECUTORS_MAX};
+use crate::limits::{EXECUTOR_OBJECTS_MAX, HINT_EXECUTORS_MAX, READER_EXECUTORS_MAX};
 use crate::task::ExecutorId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -58,6 +58,9 @@ pub struct Index {
 struct Object {
     id: ObjectId,
     size: Option<u64>,
+    /// Its size as the first of its holders said: what a task writes again may have
+    /// another one.
+    held_size: Option<u64>,
     /// In the order of their numbers.
     holders: Vec<Place>,
     /// The first to have been asked foremost.
@@ -218,6 +221,13 @@ impl Index {
         self.objects.get(object.0 as usize).and_then(|found| found.size)
     }
 
+    /// The size of an object in bytes, as those who hold it say.
+    #[must_use]
+    pub fn held_size(&self, object: ObjectNo) -> Option<u64> {
+        let found = self.objects.get(object.0 as usize)?;
+        found.held_size.filter(|_| !found.holders.is_empty())
+    }
+
     /// An executor holds an object. Gives its number if that is news: then
     /// queues must be told before the next change. Of an executor that says that
     /// it holds more than [`EXECUTOR_OBJECTS_MAX`], the rest is not kept.
@@ -234,9 +244,12 @@ impl Index {
         }
         let object = self.intern(id, size);
         self.end_transfer(object, place);
-        let holders = &mut self.objects[object.0 as usize].holders;
-        let at = holders.binary_search(&place).err()?;
-        holders.insert(at, place);
+        let found = &mut self.objects[object.0 as usize];
+        let at = found.holders.binary_search(&place).err()?;
+        if found.holders.is_empty() {
+            found.held_size = size;
+        }
+        found.holders.insert(at, place);
         self.executors[place.0 as usize].held.insert(object);
         Some(object)
     }
@@ -371,15 +384,26 @@ impl Index {
         Some(sources.into_iter().map(|(_, place)| place).collect())
     }
 
-    /// Who is reading an object at its store, for another that is to fetch it
-    /// and would read it there, too: the first that was asked to. Not for one
-    /// that was asked before, so that no two are told to wait for each other.
+    /// Whether so many fetch an object that those who hold it do not serve all of them at
+    /// once.
     #[must_use]
-    pub fn reader(&self, object: ObjectNo, to: Place) -> Option<ExecutorId> {
-        let found = self.objects.get(object.0 as usize)?;
-        let before = found.coming.iter().take_while(|transfer| transfer.to != to);
-        let mut readers = before.filter(|transfer| transfer.from.is_none());
-        self.executor(readers.next()?.to)
+    pub fn is_sought(&self, object: ObjectNo) -> bool {
+        let Some(found) = self.objects.get(object.0 as usize) else { return false };
+        found.coming.len() > READER_EXECUTORS_MAX * found.holders.len()
+    }
+
+    /// Who is about to have an object, for another that is to fetch it and would read it
+    /// at the store, too. Those that fetch it form a tree in the order in which they were
+    /// asked to: each is named to so many others at most, and the first of them reads the
+    /// store. All of them come before those they are named to, so that no two are told to
+    /// wait for each other.
+    #[must_use]
+    pub fn reader(&self, object: ObjectNo, to: Place, followers_max: usize) -> Option<ExecutorId> {
+        let coming = &self.objects.get(object.0 as usize)?.coming;
+        // It is usually the last that was asked.
+        let at = coming.iter().rposition(|transfer| transfer.to == to)?;
+        let above = at.checked_sub(1)? / followers_max;
+        self.executor(coming.get(above)?.to)
     }
 
     /// What an executor was to fetch has not come and will not: the fetch
@@ -438,6 +462,7 @@ impl Index {
             let fresh = Object {
                 id,
                 size: None,
+                held_size: None,
                 holders: Vec::new(),
                 coming: Vec::new(),
                 wanted: 0,

@@ -81,6 +81,9 @@ pub const COMING_ORDER_MICROS: u64 = 200_000;
 /// How long an executor that is still fetching an object is waited for before
 /// the store is asked, beside the time for its bytes.
 pub const COMING_WAIT_MICROS: u64 = 10_000_000;
+/// How long one that waits for another to get an object is waited for, beside the time
+/// for its bytes.
+pub const COMING_CHAIN_MICROS: u64 = 2_000_000;
 /// Bytes per second at which an object is expected to come there at least.
 pub const COMING_SECOND_BYTES: u64 = 1_000_000;
 /// The first pause when a source cannot be reached; each in a row doubles it.
@@ -112,7 +115,8 @@ const _: () = {
     assert!(BUSY_PAUSE_MICROS < BUSY_PAUSE_MICROS_MAX);
     assert!(UNREACHABLE_PAUSE_MICROS < UNREACHABLE_PAUSE_MICROS_MAX);
     assert!(COMING_PAUSE_MICROS < COMING_PAUSE_MICROS_MAX);
-    assert!(COMING_ORDER_MICROS < COMING_WAIT_MICROS);
+    assert!(COMING_ORDER_MICROS < COMING_CHAIN_MICROS);
+    assert!(COMING_CHAIN_MICROS < COMING_WAIT_MICROS);
     assert!(SOURCE_FETCHES_MAX <= FETCHES_MAX);
     assert!(BROADCAST_CHUNK_BYTES_MIN <= BROADCAST_CHUNK_BYTES_MAX);
     assert!(BROADCAST_CHUNK_BYTES_MAX * 2 <= BROADCAST_OBJECT_BYTES_MIN);

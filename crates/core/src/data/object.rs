@@ -150,8 +150,8 @@ pub struct Sources {
     /// Whether the persistent store at its URL has it; an output kept in
     /// caches alone is in no store.
     pub store: bool,
-    /// An executor that is about to fetch it from there, and can give it a
-    /// little later; named if nobody holds it.
+    /// An executor that is about to get it, and can give it a little later; named if
+    /// few hold it for those that want it.
     pub coming: Option<ExecutorId>,
 }
 

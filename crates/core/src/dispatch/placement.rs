@@ -30,7 +30,8 @@ use super::instances::Instances;
 use crate::data::declared::{Declared, Located};
 use crate::data::index::{Change, Index, ObjectNo, Place};
 use crate::data::object::{Object, ObjectId, Sources};
-use crate::limits::HINT_HOLDERS_MAX;
+use crate::data::way;
+use crate::limits::{HINT_HOLDERS_MAX, READER_EXECUTORS_MAX};
 use crate::task::ExecutorId;
 use broadcasts::Broadcasts;
 use catalog::Catalog;
@@ -254,19 +255,30 @@ impl Placement {
         }
         let place = self.place(to);
         let mut coming = None;
+        let mut object = object.clone();
         // Nobody else may want it any more: the task was the last to wait.
         let number = self.index.want(object.id, object.size);
+        // How large an output is nobody knew when its readers were submitted.
+        object.size = object.size.or(self.index.held_size(number));
         let peers = self.index.hints(number, place, HINT_HOLDERS_MAX);
         self.queues.coming_changed(&self.index, number);
-        if peers.is_empty() && object.is_stored() && !self.index.holds(place, number) {
-            coming = self.index.reader(number, place);
+        if object.is_stored() && !self.index.holds(place, number) {
+            coming = match way::spreads(&object) {
+                // What is broadcast comes from parents. Until they are named, nobody waits
+                // for one that may be below it.
+                true if peers.is_empty() => self.index.reader(number, place, usize::MAX),
+                false if self.index.is_sought(number) => {
+                    self.index.reader(number, place, READER_EXECUTORS_MAX)
+                }
+                _ => None,
+            };
         }
         if !self.stripes.has(object.id) {
-            self.broadcast(to, object, (number, place), serves);
+            self.broadcast(to, &object, (number, place), serves);
         }
         self.index.unwant(number);
         let sources = Sources { peers, store: object.is_stored(), coming };
-        Located { object: object.clone(), sources }
+        Located { object, sources }
     }
 
     /// A member with the executors that hold its archive, which does not come

@@ -144,11 +144,13 @@ impl Model {
         let number = self.index.number(ObjectId(object));
         let (Some(place), Some(number)) = (place, number) else { return };
         let hints = self.index.hints(number, place, 2);
-        let reader = self.index.reader(number, place);
-        let before = self.order.iter().take_while(|entry| **entry != (executor, object));
-        let mut readers =
-            before.filter(|entry| entry.1 == object && self.coming.get(entry) == Some(&None));
-        assert_eq!(reader, readers.next().map(|(reader, _)| ExecutorId(*reader)));
+        let reader = self.index.reader(number, place, 8);
+        let is_coming = |entry: &&(u64, u128)| entry.1 == object && self.coming.contains_key(entry);
+        let coming: Vec<u64> = self.order.iter().filter(is_coming).map(|entry| entry.0).collect();
+        let at = coming.iter().position(|to| *to == executor).unwrap_or(coming.len());
+        let is_held = self.holds.contains(&(executor, object));
+        let above = at.checked_sub(1).filter(|_| !is_held).map(|last| coming[last / 8]);
+        assert_eq!(reader, above.map(ExecutorId));
         if self.holds.contains(&(executor, object)) {
             assert!(hints.is_empty(), "what is held is not fetched");
             return;

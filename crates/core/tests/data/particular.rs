@@ -3,8 +3,8 @@
 use crate::world::{MIB, key, object};
 use falkon_core::data::cache::{CacheOptions, Eviction, TierId};
 use falkon_core::data::limits::{
-    ADMIT_PASSES_MAX, DISK_FULL_MICROS, DISK_FULL_TRIES_MAX, RANGE_BYTES, ROOM_WAIT_MICROS,
-    UNREACHABLE_PAUSES_MAX,
+    ADMIT_PASSES_MAX, COMING_CHAIN_MICROS, DISK_FULL_MICROS, DISK_FULL_TRIES_MAX, RANGE_BYTES,
+    ROOM_WAIT_MICROS, UNREACHABLE_PAUSES_MAX,
 };
 use falkon_core::data::object::{Object, ObjectId, Source, Sources};
 use falkon_core::data::stage::{
@@ -520,7 +520,7 @@ fn one_that_never_gets_it_is_not_waited_for_for_ever() {
 }
 
 #[test]
-fn one_that_reads_an_object_says_so_and_one_that_waits_for_it_does_not() {
+fn one_that_reads_an_object_says_so_and_one_that_waits_for_it_for_a_while() {
     let (one, two) = (file(1, 60), file(2, 30));
     let mut node = node(100);
     let reads = node.want(1, &[input(&one, &[], true)]);
@@ -533,12 +533,14 @@ fn one_that_reads_an_object_says_so_and_one_that_waits_for_it_does_not() {
         }
     };
     assert_eq!(answer(1, 1), Refusal::Coming);
-    assert_eq!(answer(2, 2), Refusal::Gone);
+    assert_eq!(answer(2, 2), Refusal::Coming);
     assert_eq!(answer(3, 3), Refusal::Gone);
-    // Nobody waits for one that waits, whoever told it to.
+    // Nobody waits for long for one that waits, whoever told it to.
     assert_eq!(node.fails(asked(&waits)[0].fetch, 0, FetchError::Coming), []);
     let refusal = |why| [Action::Refuse { serve: ServeId(4), why }];
     let ask = |object| Event::Ask { serve: ServeId(4), object: ObjectId(object), range: (0, None) };
+    assert_eq!(node.send(ask(2)), refusal(Refusal::Coming));
+    node.now = node.now.after(COMING_CHAIN_MICROS + 30);
     assert_eq!(node.send(ask(2)), refusal(Refusal::Gone));
     assert_eq!(ready_ids(&node.bring(reads)), [1]);
     assert!(matches!(node.send(ask(1))[..], [Action::Serve { .. }]));

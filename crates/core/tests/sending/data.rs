@@ -158,3 +158,27 @@ fn who_fetches_what_is_broadcast_is_told_that_it_has_no_parents() {
     parents.sort_unstable();
     assert_eq!(parents, [0, 2, 2]);
 }
+
+/// How large it is was not known when its readers were submitted.
+#[test]
+fn an_output_that_many_read_is_broadcast_from_who_wrote_it() {
+    let mut world = world(PolicyName::MaxComputeUtil);
+    for connection in 0..4 {
+        world.join_with(connection, cpus(1), serving(connection), Lease::default());
+        world.update(connection, Update { cache: cached(&[]), ..Update::default() });
+    }
+    world.orders();
+    let output = Object { size: None, ..object(1, "cache:") };
+    let changes =
+        Changes { added: vec![(output.id, BROADCAST_OBJECT_BYTES_MIN)], ..Changes::default() };
+    world.update(0, Update { cache: Some(Box::new(changes)), ..Update::default() });
+    tasks(&mut world, 4, class(3 * SECOND), reads(output));
+    let told: BTreeMap<u64, Vec<usize>> = world
+        .orders()
+        .into_iter()
+        .filter_map(|(to, order)| Some((to, order.data?.parents)))
+        .filter(|(_, parents)| !parents.is_empty())
+        .map(|(to, parents)| (to, parents.iter().map(|(_, parents)| parents.len()).collect()))
+        .collect();
+    assert_eq!(told, [1, 2, 3].map(|to| (to, vec![2])).into());
+}

@@ -178,3 +178,12 @@ fn nodes_that_die_and_hang_and_a_store_that_fails_cost_a_moment() {
     let mean = took as f64 / seeds as f64 / 100.0;
     assert!(mean < 3.0, "the store is read {mean} times in the mean");
 }
+
+#[test]
+fn what_is_too_small_for_chunks_is_read_from_the_store_once() {
+    for (count, object_bytes) in [(1000, 100_000), (100, 10_000_000)] {
+        let figures = outcome(&readers(count, object_bytes), 1);
+        assert_eq!(figures.failed, 0);
+        is_read_once(&figures, object_bytes, 1.01);
+    }
+}

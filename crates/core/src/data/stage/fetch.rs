@@ -43,7 +43,7 @@ pub(super) struct Making {
     unreachable_pauses: u32,
     restarts: u32,
     /// Since when it waits for another to get it.
-    coming_since: Option<Time>,
+    pub(super) coming_since: Option<Time>,
     /// Where its bytes came from.
     pub(super) usage: Usage,
     /// At which limits it waits.
@@ -471,17 +471,22 @@ impl Stage {
         }
     }
 
+    /// Whether a source was named as one that fetches an object itself.
+    pub(super) fn is_reader(&mut self, object: ObjectId, source: Source) -> bool {
+        let item = self.items.get_mut(&object);
+        item.and_then(|item| item.candidates.find(source)).is_some_and(|one| one.is_reader)
+    }
+
     /// Whether one who has not got an object is to be asked for it again; one
     /// that does not even know of it may hear of it in a moment.
     pub(super) fn may_come(&mut self, object: ObjectId, source: Source, is_known: bool) -> bool {
         let now = self.now;
+        let is_reader = self.is_reader(object, source);
         let Some(item) = self.items.get_mut(&object) else { return false };
         let Some(making) = item.making.as_mut() else { return false };
-        let is_reader = item.candidates.find(source).is_some_and(|one| one.is_reader);
         let waited = now.since(*making.coming_since.get_or_insert(now));
-        let transfer = item.size.unwrap_or(0).saturating_mul(1_000_000) / COMING_SECOND_BYTES;
         match is_known {
-            true => waited < transfer.saturating_add(COMING_WAIT_MICROS),
+            true => waited < coming_micros(item.size).saturating_add(COMING_WAIT_MICROS),
             false => is_reader && waited < COMING_ORDER_MICROS,
         }
     }
@@ -527,6 +532,11 @@ impl Stage {
 /// Counts what the shell says, whatever that is.
 pub(super) fn add(sum: &mut u64, bytes: u64) {
     *sum = sum.saturating_add(bytes);
+}
+
+/// How long an object of this size is on its way to somebody, if its links are slow.
+pub(super) fn coming_micros(size: Option<u64>) -> u64 {
+    size.unwrap_or(0).saturating_mul(1_000_000) / COMING_SECOND_BYTES
 }
 
 /// A pause after `before` others in a row.

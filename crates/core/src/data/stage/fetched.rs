@@ -147,6 +147,11 @@ impl Stage {
         let standing = match why {
             FetchError::Gone if self.may_come(object, source, false) => Standing::Coming,
             FetchError::Coming if self.may_come(object, source, true) => Standing::Coming,
+            FetchError::Busy
+                if self.is_reader(object, source) && self.may_come(object, source, true) =>
+            {
+                Standing::Coming
+            }
             FetchError::Gone | FetchError::Refused(_) => Standing::Out,
             FetchError::Busy | FetchError::Coming => Standing::Busy,
             FetchError::Unreachable(_) => Standing::Unreachable,

@@ -1,8 +1,10 @@
 //! Outputs that are kept, objects that are served, dropped, or lost.
 
 use super::event::{Action, ByteRange, PartialId, Refusal, ServeId, WriteError};
+use super::fetch::coming_micros;
 use super::{Requester, Stage, StageError, State};
 use crate::data::cache::RefusedError;
+use crate::data::limits::{BROADCAST_OBJECT_BYTES_MIN, COMING_CHAIN_MICROS};
 use crate::data::object::{Object, ObjectId};
 use std::sync::Arc;
 
@@ -172,12 +174,17 @@ impl Stage {
         self.actions.push_back(Action::Serve { serve, object, tier, size });
     }
 
-    /// Whether an object is on its way here from somebody who has it. One who
-    /// waits for another to get it is no help: so nobody waits for anybody who
-    /// waits, and no two wait for each other.
+    /// Whether an object is on its way here. One who waits for another to get a small one
+    /// is help for a while only: those who wait for each other, because what they were
+    /// told is old, turn to others then. For one who waits for a large one, nobody waits.
     fn is_reading(&self, object: ObjectId) -> bool {
-        let item = self.items.get(&object).filter(|_| !self.fleeting.contains(&object));
-        item.is_some_and(|item| item.making.is_some() && !item.candidates.waits_for_another())
+        let Some(item) = self.items.get(&object) else { return false };
+        let Some(making) = &item.making else { return false };
+        let waited = making.coming_since.map_or(0, |since| self.now.since(since));
+        let is_small = item.size.is_none_or(|size| size < BROADCAST_OBJECT_BYTES_MIN);
+        let patience = coming_micros(item.size).saturating_add(COMING_CHAIN_MICROS);
+        let is_new = is_small && waited < patience;
+        !self.fleeting.contains(&object) && (is_new || !item.candidates.waits_for_another())
     }
 
     /// [`super::Event::Served`].
