@@ -11,7 +11,7 @@ impl Dispatcher {
     /// An executor has said how its cache has changed.
     pub(super) fn cache_changed(&mut self, id: ExecutorId, changes: Changes) {
         let Changes { anew, added, removed, named, state, unobtainable, silent } = changes;
-        self.placement.are_silent(id, &silent);
+        self.placement.are_silent(self.now, id, &silent);
         self.placement.cache_reported(id, unobtainable);
         if let Some(state) = state {
             self.fleet.note_cache(id, state);

@@ -28,6 +28,7 @@ impl Dispatcher {
             return;
         }
         self.fleet.hear(id, &update, now);
+        self.placement.heard(now, id);
         // What others prefetched may be asked back for it.
         self.unplaced |= update.recalled;
         if let Some(changes) = update.cache {

@@ -8,14 +8,17 @@
 //! it. One that is gone gives its place to the last, so few others notice.
 //!
 //! A member that its children have heard nothing of is set aside: it keeps
-//! receiving, below the last members, and nobody waits for it any more.
+//! receiving, below the last members, and nobody waits for it. When the dispatcher
+//! hears of it after [`BROADCAST_ASIDE_MICROS`], it becomes a member again, the last;
+//! each time in a row it is set aside for twice as long.
 
 use super::{ExecutorId, Object, ObjectId, Placement};
 use crate::data::broadcast::parents;
 use crate::data::index::{ObjectNo, Place};
 use crate::data::way;
 use crate::dispatch::check::{CheckError, ensure};
-use crate::limits::BROADCAST_LOSSES_MAX;
+use crate::limits::{BROADCAST_ASIDE_MICROS, BROADCAST_ASIDE_MICROS_MAX, BROADCAST_LOSSES_MAX};
+use crate::task::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An executor, the object that it receives, and its parents there: one for each
@@ -29,6 +32,8 @@ struct Broadcast {
     members: Vec<ExecutorId>,
     /// Members that others have heard nothing of.
     aside: Vec<ExecutorId>,
+    /// Until when at least each was set aside last, and for how long.
+    rests: BTreeMap<ExecutorId, (Time, u64)>,
     /// Those of all that have not got the object yet.
     waiting: BTreeSet<ExecutorId>,
     /// The parents that each was told last.
@@ -43,11 +48,37 @@ pub(super) struct Broadcasts {
     of: BTreeMap<ObjectId, Broadcast>,
     /// Those of which some executor may have other parents now.
     changed: BTreeSet<ObjectId>,
+    /// Executors that were set aside. Some may have received the object since.
+    aside: BTreeSet<(ExecutorId, ObjectId)>,
 }
 
 impl Broadcast {
     fn knows(&self, id: ExecutorId) -> bool {
         self.source == Some(id) || self.members.contains(&id) || self.aside.contains(&id)
+    }
+
+    /// Gives an executor the last place. Without a source it is the source: it has
+    /// nobody else to receive from.
+    fn add(&mut self, id: ExecutorId) {
+        match self.source {
+            None => self.source = Some(id),
+            Some(_) => self.members.push(id),
+        }
+    }
+
+    /// Sets an executor aside that is to receive the object.
+    fn set_aside(&mut self, now: Time, id: ExecutorId) {
+        let last = self.rests.get(&id).map(|(_, micros)| micros.saturating_mul(2));
+        let micros = last.unwrap_or(BROADCAST_ASIDE_MICROS).min(BROADCAST_ASIDE_MICROS_MAX);
+        self.rests.insert(id, (now.after(micros), micros));
+        self.aside.push(id);
+    }
+
+    /// An executor that was set aside for long enough works.
+    fn take_back(&mut self, id: ExecutorId) {
+        self.aside.retain(|one| *one != id);
+        self.complaints.remove(&id);
+        self.add(id);
     }
 
     /// Takes an executor out of its place. Returns whether it had one.
@@ -76,6 +107,7 @@ impl Broadcast {
         self.waiting.remove(&id);
         self.told.remove(&id);
         self.complaints.remove(&id);
+        self.rests.remove(&id);
         self.remove(id)
     }
 
@@ -125,7 +157,7 @@ impl Broadcasts {
         let Some(broadcast) = self.of.get_mut(&object) else { return };
         if broadcast.source != Some(id) && broadcast.waiting.insert(id) {
             if !broadcast.knows(id) {
-                broadcast.members.push(id);
+                broadcast.add(id);
             }
             broadcast.told.remove(&id);
             self.changed.insert(object);
@@ -157,11 +189,35 @@ impl Broadcasts {
         for object in objects {
             self.went(id, object);
         }
+        self.aside.retain(|(aside, _)| *aside != id);
+    }
+
+    /// An executor says something: it may have been set aside for long enough.
+    pub(super) fn heard(&mut self, now: Time, id: ExecutorId) {
+        let of_id = (id, ObjectId(0))..=(id, ObjectId(u128::MAX));
+        let aside: Vec<ObjectId> = self.aside.range(of_id).map(|(_, object)| *object).collect();
+        for object in aside {
+            let broadcast = self.of.get_mut(&object).filter(|one| one.aside.contains(&id));
+            if let Some(broadcast) = broadcast {
+                if broadcast.rests.get(&id).is_some_and(|(until, _)| now < *until) {
+                    continue;
+                }
+                broadcast.take_back(id);
+                self.changed.insert(object);
+            }
+            self.aside.remove(&(id, object));
+        }
     }
 
     /// A child has heard nothing of a parent for too long. A child that says so
     /// of one after another is believed no more: it is what they have in common.
-    pub(super) fn is_silent(&mut self, child: ExecutorId, object: ObjectId, parent: ExecutorId) {
+    pub(super) fn is_silent(
+        &mut self,
+        now: Time,
+        child: ExecutorId,
+        object: ObjectId,
+        parent: ExecutorId,
+    ) {
         let Some(broadcast) = self.of.get_mut(&object) else { return };
         let is_parent = broadcast.told.get(&child).is_some_and(|told| told.contains(&parent));
         if !is_parent || !broadcast.knows(parent) {
@@ -174,7 +230,8 @@ impl Broadcasts {
         broadcast.told.remove(&child);
         broadcast.remove(at_fault);
         if broadcast.waiting.contains(&at_fault) {
-            broadcast.aside.push(at_fault);
+            broadcast.set_aside(now, at_fault);
+            self.aside.insert((at_fault, object));
         }
         self.changed.insert(object);
         self.end_if_over(object);
@@ -219,6 +276,8 @@ impl Broadcasts {
             ensure!(!waiting.is_empty(), "{object} is broadcast to nobody");
             let has_source = source.is_some() || members.is_empty();
             ensure!(has_source, "{object} is broadcast from nowhere");
+            let may_return = |id: &ExecutorId| self.aside.contains(&(*id, *object));
+            ensure!(aside.iter().all(may_return), "{object}: an executor is aside for ever");
         }
         Ok(())
     }
@@ -260,6 +319,11 @@ impl Placement {
         self.broadcasts.join(object.id, to);
     }
 
+    /// An executor says something.
+    pub(in crate::dispatch) fn heard(&mut self, now: Time, id: ExecutorId) {
+        self.broadcasts.heard(now, id);
+    }
+
     /// Executors that are to receive objects from others than they were told.
     pub(in crate::dispatch) fn next_parents(&mut self) -> Vec<Told> {
         self.broadcasts.next_told()
@@ -268,12 +332,98 @@ impl Placement {
     /// An executor has heard nothing of those that it receives objects from.
     pub(in crate::dispatch) fn are_silent(
         &mut self,
+        now: Time,
         child: ExecutorId,
         silent: &[(ObjectId, ExecutorId)],
     ) {
         for (object, parent) in silent {
-            self.broadcasts.is_silent(child, *object, *parent);
+            self.broadcasts.is_silent(now, child, *object, *parent);
             self.stripes.is_silent(child, *object, *parent);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OBJECT: ObjectId = ObjectId(7);
+    const LATE: Time = Time(u64::MAX / 2);
+
+    /// The next of a sequence without pattern.
+    fn next(state: &mut u64, below: u64) -> u64 {
+        *state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*state >> 33) % below
+    }
+
+    /// Who was told what, and that everybody gets the object in the end: by its parents,
+    /// theirs and so on it comes from one that has it or fetches it itself.
+    fn arrives(broadcasts: &mut Broadcasts, seed: u64) {
+        broadcasts.next_told();
+        broadcasts.check(|_| true).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let Some(broadcast) = broadcasts.of.get(&OBJECT) else { return };
+        for id in &broadcast.waiting {
+            for tree in 0..2 {
+                let (mut at, mut steps) = (*id, 0);
+                while broadcast.waiting.contains(&at) {
+                    let told = broadcast.told.get(&at);
+                    let parents = told.unwrap_or_else(|| panic!("seed {seed}: {at:?} waits"));
+                    let Some(parent) = parents.get(tree) else { break };
+                    (at, steps) = (*parent, steps + 1);
+                    assert!(steps < 20, "seed {seed}: {id:?} waits for itself");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_is_silent_it_reaches_all_and_nobody_is_aside_for_ever() {
+        for seed in 0..500 {
+            let (mut state, mut broadcasts) = (seed, Broadcasts::default());
+            let mut now = Time(0);
+            for _ in 0..40 {
+                now = now.after(next(&mut state, 4_000_000));
+                let id = ExecutorId(next(&mut state, 6));
+                let other = ExecutorId(next(&mut state, 6));
+                match next(&mut state, 12) {
+                    _ if !broadcasts.has(OBJECT) => {
+                        broadcasts.begin(OBJECT, id, seed % 2 == 0);
+                        broadcasts.join(OBJECT, ExecutorId((id.0 + 1) % 6));
+                    }
+                    0..4 => broadcasts.join(OBJECT, id),
+                    4 => broadcasts.came(id, OBJECT),
+                    5 => broadcasts.went(id, OBJECT),
+                    6 => broadcasts.left(id),
+                    7 => broadcasts.heard(now, id),
+                    _ => broadcasts.is_silent(now, id, OBJECT, other),
+                }
+                arrives(&mut broadcasts, seed);
+            }
+            (0..6).for_each(|id| broadcasts.heard(LATE, ExecutorId(id)));
+            arrives(&mut broadcasts, seed);
+            let aside = broadcasts.of.get(&OBJECT).map_or(0, |broadcast| broadcast.aside.len());
+            assert_eq!((aside, broadcasts.aside.len()), (0, 0), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn one_that_is_set_aside_again_rests_for_longer() {
+        let [one, two, three] = [1, 2, 3].map(ExecutorId);
+        let mut broadcasts = Broadcasts::default();
+        broadcasts.begin(OBJECT, one, false);
+        for id in [two, three] {
+            broadcasts.join(OBJECT, id);
+        }
+        let mut now = Time(0);
+        for micros in [BROADCAST_ASIDE_MICROS, 2 * BROADCAST_ASIDE_MICROS] {
+            broadcasts.next_told();
+            broadcasts.is_silent(now, three, OBJECT, two);
+            broadcasts.heard(now.after(micros - 1), two);
+            assert_eq!(broadcasts.of[&OBJECT].aside, [two]);
+            now = now.after(micros);
+            broadcasts.heard(now, two);
+            assert_eq!(broadcasts.of[&OBJECT].aside, []);
         }
     }
 }
