@@ -11,8 +11,9 @@ which is what Falkon's chunks take that pass through one node after another; how
 object left the store; and how much of this machine's processors was used meanwhile, by
 whatever ran: a row that used nearly all of it measures the processors.
 
-Beside `falkon data broadcast` there are copies (each node reads a part of the object from
-the store, and the seconds are those of the whole), swarms of aria2 and of libtorrent,
+Beside `falkon data broadcast` there are relays (relay.rs: plain TCP connections from each
+node to the next, which is what this machine can do at all), copies (each node reads a part
+of the object from the store, and the seconds are those of the whole), swarms of aria2 and of libtorrent,
 TaskVine, Ray, and Slurm's sbcast. What is neither there nor can be installed is left out
 with a line that says so (../peers/broadcasts.py). With --faults, further rows have a node
 killed and one stopped when half of that time is over, and say when all others have it.
@@ -143,6 +144,44 @@ class Copies:
         pass
 
 
+class Relays:
+    """Each node passes on what comes to the next, as fast as TCP carries it."""
+
+    name = "relays"
+
+    def __init__(self, cluster, _, size):
+        self.cluster, self.size = cluster, size
+        self.run, self.relays = machine.WORK / "relays", []
+
+    def start(self, nodes):
+        self.run.mkdir()
+        self.program = str(self.run / "relay")
+        machine.sh("rustc", "--edition", "2024", "-O", "-o", self.program, str(HERE / "relay.rs"))
+        for node in range(nodes):
+            next_one = [machine.address(node + 1)] if node + 1 < nodes else []
+            words = [self.program, "receive", str(self.size), str(self.run / f"object-{node}"), *next_one]
+            self.relays.append(self.cluster.start(f"n{node}", words, f"relays/{node}.log"))
+        logs = [self.run / f"{node}.log" for node in range(nodes)]
+        machine.wait_for("the relays", lambda: all("ready" in log.read_text() for log in logs))
+
+    def measure(self):
+        begun = time.monotonic()
+        words = [self.program, "send", str(self.size), machine.address(0)]
+        ends = [self.cluster.start("store", words, "relays/store.log"), *self.relays]
+        for one in ends:
+            if one.wait() != 0:
+                raise RuntimeError("a relay has failed")
+        seconds = time.monotonic() - begun
+        for one in ends:
+            self.cluster.processes.remove(one)
+        self.relays = []
+        return seconds
+
+    def stop(self):
+        self.cluster.end(self.relays)
+        broadcasts.remove(self.run)
+
+
 def bound_s(options, nodes):
     return (options.size + math.log2(nodes) * chunk_bytes(options.size)) / options.link
 
@@ -199,10 +238,11 @@ def faults(cluster, options, make, nodes):
 
 def measure(cluster, options, prepared):
     falkon = lambda: Falkon(cluster, options.falkon, options.size)
+    relays = lambda: Relays(cluster, None, options.size)
     copies = lambda: Copies(cluster, None, options.size)
     peers = [lambda kind=kind: kind(cluster, prepared[kind.name], options.size)
              for kind in broadcasts.PEERS if prepared.get(kind.name)]
-    contenders = [one for one in [falkon, copies, *peers] if wanted(options, one().name)]
+    contenders = [one for one in [falkon, relays, copies, *peers] if wanted(options, one().name)]
     rows = {}
     for _ in range(options.rounds):
         for nodes in options.nodes:
@@ -267,7 +307,7 @@ def main():
     parser.add_argument("--size", type=float, default=80, help="MB of the object [80]")
     parser.add_argument("--link", type=float, default=5, help="MB/s of each link [5]")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--only", action="append", help="a name: Falkon, copies, " + ", ".join(
+    parser.add_argument("--only", action="append", help="a name: Falkon, relays, copies, " + ", ".join(
         kind.name for kind in broadcasts.PEERS))
     parser.add_argument("--ray-nodes", type=int, default=8)
     parser.add_argument("--faults", action="store_true", help="Falkon with a node killed, and with one stopped")

@@ -36,6 +36,9 @@ BURST_BYTES = 1 << 16
 # What a link holds until it is sent; TCP takes losses for a sign to slow down.
 # Short, so that small messages do not wait long behind large ones.
 QUEUE_BYTES = 1 << 18
+# How TCP finds its pace: as Linux does unless told otherwise, whatever this machine was
+# told. Two connections of BBR that share a link with so short a queue overfill it.
+CONGESTION = "cubic"
 SECONDS_MAX = 900
 # Control groups of the tasks that compute, and the weight that they have together
 # beside all else on the machine.
@@ -101,6 +104,8 @@ class Cluster:
         sh(*inside, "addr", "add", f"{ip}/24", "dev", "eth0")
         sh(*inside, "link", "set", "eth0", "up")
         sh(*inside, "link", "set", "lo", "up")
+        sh(*inside, "route", "replace", "10.77.0.0/24", "dev", "eth0", "proto", "kernel",
+           "scope", "link", "src", ip, "congctl", CONGESTION)
         if bandwidth is not None:
             rate = f"{round(8 * bandwidth / PAYLOAD_SHARE)}bit"
             for tc in (("tc",), ("tc", "-n", name)):

@@ -478,12 +478,16 @@ impl Objects {
                 }
             };
             let teller = say.clone();
-            let large = object.size.filter(|size| *size >= BROADCAST_OBJECT_BYTES_MIN);
-            let every = large.map_or(u64::MAX, |size| Chunks::of(size).bytes);
+            let known = object.size;
+            let large = known.filter(|size| *size >= BROADCAST_OBJECT_BYTES_MIN);
+            let chunk = large.map_or(u64::MAX, |size| Chunks::of(size).bytes);
+            // The end of what is one chunk itself says so.
+            let every = if length.is_some_and(|length| length <= chunk) { u64::MAX } else { chunk };
             let landing = Landing::telling(file, offset, every, move |progress| {
                 let event = match progress {
                     Progress::Written(bytes) if large.is_some() => Event::Written { fetch, bytes },
                     Progress::Written(_) => return,
+                    Progress::Sized(size) if known == Some(size) => return,
                     Progress::Sized(size) => Event::Sized { fetch, size },
                     Progress::Arriving(until) => Event::Arriving { fetch, until },
                 };
