@@ -25,6 +25,7 @@ mod vacancy;
 
 use crate::data::declared::CacheRoom;
 use crate::dispatch::check::ensure;
+use crate::dispatch::diffusion::{PolicyName, PolicyOptions};
 use crate::dispatch::{
     Assigned, CheckError, Held, InstanceOptions, Join, Keep, Lease, Order, Subtree, Update,
 };
@@ -38,7 +39,7 @@ use crate::result::{Detail, Finished, Outcome, Report};
 use crate::runset::RunSet;
 use crate::task::{InstanceId, Resources, Rows, Submission, TaskId, Time};
 use ledger::Ledger;
-use outgoing::Outgoing;
+use outgoing::{Outgoing, Tasks};
 use results::{Results, is_unstarted, without_overflow};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -296,6 +297,7 @@ impl Relay {
             fail_unschedulable_micros: Some(RELAY_UNOFFERED_MICROS),
             lease_micros,
             keep: Keep::Forever,
+            policy: PolicyOptions { policy: PolicyName::MaxComputeUtil, ..Default::default() },
             ..InstanceOptions::default()
         }
     }
@@ -498,10 +500,18 @@ impl Relay {
         if !rows_fit || count > SUBMISSION_TASKS_MAX {
             let error = "the task's order does not say what distinguishes it";
             self.report_unrun(held, Outcome::NotRun, Some(error.to_owned()));
-        } else if data.is_some() {
-            let error = "a relay passes no tasks on that read or write data objects";
-            self.report_unrun(held, Outcome::NotRun, Some(error.to_owned()));
-        } else if !self.outgoing.push(batch, held, class, rows) {
+            return;
+        }
+        let data = match data.map(|data| data.declared(count)) {
+            None => None,
+            Some(Some(data)) if data.is_stored() => Some(data),
+            Some(_) => {
+                let error = "a relay passes no tasks on whose data objects are not in stores";
+                self.report_unrun(held, Outcome::NotRun, Some(error.to_owned()));
+                return;
+            }
+        };
+        if !self.outgoing.push(batch, Tasks { held, class, rows, data }) {
             let error = "the relay was never sent this task's template";
             self.report_unrun(held, Outcome::NotRun, Some(error.to_owned()));
         }

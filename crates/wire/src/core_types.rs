@@ -230,7 +230,7 @@ wire_struct!(Unwritten { archive, since, error });
 wire_struct!(Subtree { process, relays, nodes, obtainable, is_unknown_obtainable });
 wire_struct!(Lender { identity, name, depth, nodes });
 wire_struct!(Waiting { need, tasks, estimate_micros, lasts_micros });
-wire_struct!(NodeClass { capacity, count });
+wire_struct!(NodeClass { capacity, has_cache, count });
 wire_enum!(Note {
     0 => Identity(identity),
     1 => Instance(instance),

@@ -283,6 +283,37 @@ fn relays_stand_behind_one_another() {
 }
 
 #[trial]
+fn tasks_read_and_write_stored_objects_below_relays() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let upper = Relay::start(&site, "upper", dispatcher.access().file());
+    let lower = Relay::start(&site, "lower", upper.access().file());
+    let _executors = [lower.executor("one", "2"), lower.executor("other", "2")];
+    wait_for_nodes(&dispatcher, &[("upper", 2)]);
+    let source = site.write("source", "read-only");
+    let (input, output) = (format!("in={source}"), format!("out={}/{{}}", site.text("made")));
+    let args = ["--wait", "--json", "--range", "1-40", "--input", &input, "--output", &output];
+    let args = args.iter().chain(&["--", "sh", "-c", "cat in > out; echo {} >> out"]);
+    let args: Vec<&str> = args.copied().collect();
+    let results = dispatcher.access().run("submit", &args).exits(0).results();
+    assert_eq!(results.len(), 40);
+    let mut from_stores = 0;
+    for result in results {
+        assert_eq!(result["executor"], "upper", "{result}");
+        from_stores += result["data"]["store"]["objects"].as_u64().unwrap();
+        let task = result["index"].as_u64().unwrap() + 1;
+        assert_eq!(site.read(&format!("made/{task}")), format!("read-only{task}\n"));
+    }
+    assert!(from_stores < 3, "{from_stores} reads of the source by two executors");
+    // What is in caches alone stays with the dispatcher's own executors.
+    let instance =
+        dispatcher.access().submit(&["--output", "out=cache:left", "--", "touch", "out"]);
+    let explained = dispatcher.access().run("explain", &[&instance]).exits(0);
+    assert!(explained.text().contains("none of 1 executor offers that"), "{explained}");
+    dispatcher.access().run("cancel", &[&instance]).exits(0);
+}
+
+#[trial]
 fn a_relay_above_itself_and_one_that_is_there_twice_are_refused() {
     let site = Site::new();
     let mut own = site.dispatcher("own", &[]);

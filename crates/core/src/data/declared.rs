@@ -5,6 +5,7 @@ use super::object::{Object, ObjectId, Sources};
 use crate::encoded::object_bytes_max;
 use crate::limits::HINT_HOLDERS_MAX;
 use crate::task::ExecutorId;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What a task takes in a message for each object beside the object: its place
@@ -44,6 +45,19 @@ impl Lists {
                 items.get(start..end as usize).unwrap_or_default()
             }
         }
+    }
+
+    /// Those of `count` tasks from the `first`-th on.
+    fn slice(&self, first: u64, count: u64) -> Lists {
+        if let Lists::Same(_) = self {
+            return self.clone();
+        }
+        let (mut items, mut ends) = (Vec::new(), Vec::new());
+        for at in first..first + count {
+            items.extend_from_slice(self.of(at));
+            ends.push(items.len() as u32);
+        }
+        Lists::Each { items: items.into(), ends: ends.into() }
     }
 
     /// Whether no task has any.
@@ -99,6 +113,54 @@ impl Declared {
     /// The objects that the task at `index` writes.
     pub fn outputs_of(&self, index: u64) -> impl Iterator<Item = &Object> {
         self.outputs.of(index).iter().filter_map(|item| self.objects.get(*item as usize))
+    }
+
+    /// Whether all that tasks read is in persistent stores, and all that they write
+    /// goes there before they end.
+    #[must_use]
+    pub fn is_stored(&self) -> bool {
+        let items = match &self.outputs {
+            Lists::Same(items) => items,
+            Lists::Each { items, .. } => &**items,
+        };
+        let written = items.iter().filter_map(|item| self.objects.get(*item as usize));
+        self.objects.iter().all(Object::is_stored)
+            && written.into_iter().all(|object| object.member().is_none())
+    }
+
+    /// The data of `count` tasks from the `first`-th on.
+    #[must_use]
+    pub fn slice(&self, first: u64, count: u64) -> Declared {
+        Declared {
+            objects: Arc::clone(&self.objects),
+            inputs: self.inputs.slice(first, count),
+            outputs: self.outputs.slice(first, count),
+        }
+    }
+
+    /// The data of tasks one after another: of so many tasks each.
+    #[must_use]
+    pub fn joined(parts: &[(&Declared, u64)]) -> Declared {
+        let mut numbers: BTreeMap<&Object, u32> = BTreeMap::new();
+        let mut objects = Vec::new();
+        let mut join = |side: fn(&Declared) -> &Lists| {
+            let (mut items, mut ends) = (Vec::new(), Vec::new());
+            for (data, count) in parts {
+                for at in 0..*count {
+                    let found = side(data).of(at).iter();
+                    for object in found.filter_map(|item| data.objects.get(*item as usize)) {
+                        items.push(*numbers.entry(object).or_insert_with(|| {
+                            objects.push(object.clone());
+                            objects.len() as u32 - 1
+                        }));
+                    }
+                    ends.push(items.len() as u32);
+                }
+            }
+            Lists::Each { items: items.into(), ends: ends.into() }
+        };
+        let (inputs, outputs) = (join(|data| &data.inputs), join(|data| &data.outputs));
+        Declared { objects: objects.into(), inputs, outputs }
     }
 
     /// The most bytes that the objects of the task at `index` take in a
@@ -181,6 +243,18 @@ pub struct AssignedData {
     pub inputs: Lists,
     /// What each task writes.
     pub outputs: Lists,
+}
+
+impl AssignedData {
+    /// The same without what is known of where objects are. `None` if the lists are
+    /// not those of `count` tasks, or name objects that are not there.
+    #[must_use]
+    pub fn declared(self, count: u64) -> Option<Declared> {
+        let objects: Vec<Object> = self.objects.into_iter().map(|found| found.object).collect();
+        let (inputs, outputs) = (self.inputs, self.outputs);
+        let declared = Declared { objects: objects.into(), inputs, outputs };
+        declared.is_sound(count).then_some(declared)
+    }
 }
 
 /// Where an executor serves what it caches.

@@ -193,8 +193,10 @@ impl Dispatcher {
         instance.tasks.assign(run.first, 1);
         instance.usage += need.weight(1);
         self.runnable.serve(&mut instance.share, need.weight(1), counted_micros, self.now);
+        // Below a relay another dispatcher says where objects are.
+        let is_relay = self.fleet[to].subtree.is_some();
         let data = data.map(|data| {
-            Box::new(match knows_places {
+            Box::new(match knows_places && !is_relay {
                 true => {
                     let assigned = self.assigned_data(to, &data, offset, spread);
                     self.foresee(to, &data, offset, (id, key.1));

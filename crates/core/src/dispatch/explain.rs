@@ -3,6 +3,7 @@
 use super::Dispatcher;
 use super::fleet::Executor;
 use super::instance::{Instance, QueueKey, ReadyQueue};
+use super::needs::DataNeed;
 use super::queues::key_of;
 use super::whereabouts::Whereabouts;
 use crate::limits::{EXPLAINED_NAMES_MAX, OBSTACLE_NEEDS_MAX};
@@ -229,7 +230,7 @@ impl Dispatcher {
         let offering = self.offering(instance, key, queue);
         if offering.executors == 0 {
             let need = &self.needs[key.1];
-            let (cache, need) = (need.data, need.resources.clone());
+            let (cache, need) = (need.data > DataNeed::None, need.resources.clone());
             let executors = self.fleet.len() as u64;
             obstacles.push(Obstacle::Unoffered { need, cache, executors });
             return obstacles;

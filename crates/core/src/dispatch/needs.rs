@@ -1,9 +1,34 @@
 //! What tasks need, numbered for as long as there are such tasks.
 
+use crate::data::declared::Declared;
 use crate::task::{Kind, Resources, TaskClass};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Index;
+
+/// What the data objects of tasks ask of those who run them, the least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) enum DataNeed {
+    /// They have none.
+    #[default]
+    None,
+    /// A cache, which is filled from persistent stores and leaves nothing that others
+    /// need: here, or below a relay.
+    Stored,
+    /// A cache that others here can read.
+    Cached,
+}
+
+impl DataNeed {
+    /// What the data of a submission's tasks ask.
+    pub(super) fn of(data: Option<&Declared>) -> DataNeed {
+        match data {
+            None => DataNeed::None,
+            Some(data) if data.is_stored() => DataNeed::Stored,
+            Some(_) => DataNeed::Cached,
+        }
+    }
+}
 
 /// What decides where and in which order tasks run. Needs are numbered once
 /// per dispatcher; tasks of an instance with the same need share a queue.
@@ -14,16 +39,15 @@ pub(super) struct Need {
     /// Takes no time, so holds no slot; with data objects it waits for them,
     /// and is like others.
     pub(super) instant: bool,
-    /// Has data objects, so needs a cache.
-    pub(super) data: bool,
+    pub(super) data: DataNeed,
 }
 
 impl Need {
-    pub(super) fn of(class: &TaskClass, data: bool) -> Need {
+    pub(super) fn of(class: &TaskClass, data: DataNeed) -> Need {
         Need {
             resources: class.resources.clone(),
             priority: class.priority,
-            instant: class.kind == Kind::Noop && !data,
+            instant: class.kind == Kind::Noop && data == DataNeed::None,
             data,
         }
     }

@@ -1,7 +1,7 @@
 //! Queues by what their tasks need, to find the first that fits some room.
 
 use super::instance::QueueKey;
-use super::needs::{Need, NeedId, Needs};
+use super::needs::{DataNeed, Need, NeedId, Needs};
 use crate::task::Resources;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -36,14 +36,18 @@ struct Least {
     cpus_milli: u32,
     gpus: u32,
     memory_bytes: u64,
-    /// All of them need a cache.
-    data: bool,
+    data: DataNeed,
 }
 
 impl Default for Least {
     /// Of nothing at all: nothing offers so much.
     fn default() -> Least {
-        Least { cpus_milli: u32::MAX, gpus: u32::MAX, memory_bytes: u64::MAX, data: true }
+        Least {
+            cpus_milli: u32::MAX,
+            gpus: u32::MAX,
+            memory_bytes: u64::MAX,
+            data: DataNeed::Cached,
+        }
     }
 }
 
@@ -62,7 +66,7 @@ impl Least {
             cpus_milli: self.cpus_milli.min(other.cpus_milli),
             gpus: self.gpus.min(other.gpus),
             memory_bytes: self.memory_bytes.min(other.memory_bytes),
-            data: self.data && other.data,
+            data: self.data.min(other.data),
         }
     }
 
@@ -70,7 +74,7 @@ impl Least {
         self.cpus_milli <= room.resources.cpus_milli
             && self.gpus <= room.resources.gpus
             && self.memory_bytes <= room.resources.memory_bytes
-            && (room.has_cache || !self.data)
+            && self.data <= room.data
     }
 }
 
@@ -78,12 +82,13 @@ impl Least {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room<'a> {
     pub(super) resources: &'a Resources,
-    pub(super) has_cache: bool,
+    /// What the data of tasks may ask.
+    pub(super) data: DataNeed,
 }
 
 impl Room<'_> {
     pub(super) fn fits(self, need: &Need) -> bool {
-        self.resources.fits(&need.resources) && (self.has_cache || !need.data)
+        self.resources.fits(&need.resources) && need.data <= self.data
     }
 }
 

@@ -3,7 +3,7 @@
 use super::attempts::Ledger;
 use super::instance::{Batch, Instance, ReadyRun};
 use super::intermediate::Links;
-use super::needs::{Need, NeedId, Needs};
+use super::needs::{DataNeed, Need, NeedId, Needs};
 use super::placement::Placement;
 use super::{ConnectionId, Dispatcher, InstanceOptions, Record, RequestError};
 use crate::limits::{
@@ -343,7 +343,7 @@ pub(super) fn hold_needs(
     needs: &mut Needs,
     submission: &Submission,
 ) -> Vec<NeedId> {
-    let data = submission.data.is_some();
+    let data = DataNeed::of(submission.data.as_deref());
     let classes = submission.classes.iter();
     let held = classes.map(|class| {
         let need = Need::of(class, data);

@@ -12,8 +12,16 @@ use crate::task::{ExecutorId, Resources};
 pub struct NodeClass {
     /// What each of them offers.
     pub capacity: Resources,
+    /// Whether each has a cache, for tasks with data objects.
+    pub has_cache: bool,
     /// How many there are.
     pub count: u64,
+}
+
+impl NodeClass {
+    fn takes(&self, need: &Resources, caches: bool) -> bool {
+        self.capacity.fits(need) && (self.has_cache || !caches)
+    }
 }
 
 /// A relay, as those above it know it.
@@ -107,10 +115,17 @@ impl Subtree {
         self.nodes.iter().fold(0, |sum, class| sum.saturating_add(class.count))
     }
 
-    /// Whether some node is large enough.
+    /// Whether some node is large enough, and has a cache if `caches` says that it is
+    /// to have one.
     #[must_use]
-    pub fn fits(&self, need: &Resources) -> bool {
-        self.nodes.iter().any(|class| class.count > 0 && class.capacity.fits(need))
+    pub fn fits(&self, need: &Resources, caches: bool) -> bool {
+        self.nodes.iter().any(|class| class.count > 0 && class.takes(need, caches))
+    }
+
+    /// Whether some node has a cache.
+    #[must_use]
+    pub fn has_cache(&self) -> bool {
+        self.nodes.iter().any(|class| class.count > 0 && class.has_cache)
     }
 
     /// Whether a node can be asked for that is large enough.
@@ -119,10 +134,11 @@ impl Subtree {
         self.is_unknown_obtainable || self.obtainable.iter().any(|node| node.fits(need))
     }
 
-    /// How many tasks that each need `need` run side by side, at most `limit`.
+    /// How many tasks that each need `need`, and a cache if `caches` says so, run side
+    /// by side, at most `limit`.
     #[must_use]
-    pub fn count_of(&self, need: &Resources, limit: u64) -> u64 {
-        let fitting = self.nodes.iter().filter(|class| class.capacity.fits(need));
+    pub fn count_of(&self, need: &Resources, caches: bool, limit: u64) -> u64 {
+        let fitting = self.nodes.iter().filter(|class| class.takes(need, caches));
         let sum = fitting.fold(0u64, |sum, class| {
             let each = class.capacity.count_of(need, limit);
             sum.saturating_add(each.saturating_mul(class.count))

@@ -3,6 +3,7 @@
 //! their own.
 
 use super::demand::add_waiting;
+use super::needs::DataNeed;
 use super::subtree::is_kept;
 use super::{Action, ConnectionId, Dispatcher};
 use crate::limits::{NODE_CLASSES_MAX, UNMET_MICROS};
@@ -78,8 +79,8 @@ impl Dispatcher {
         }
         self.unmet.looked = self.now;
         let mut waiting = Vec::new();
-        // Tasks with data objects are not sent to relays.
-        self.add_ready(&mut waiting, |need| !need.data);
+        // Tasks with objects in caches are not sent to relays.
+        self.add_ready(&mut waiting, |need| need.data <= DataNeed::Stored);
         let relays: Vec<ExecutorId> = self.unmet.told.keys().copied().collect();
         for id in relays {
             let executor = &self.fleet[id];

@@ -1,6 +1,7 @@
 //! Tasks on their way to the dispatcher below: those that wait to be submitted, and
 //! those of which it has not said yet that it has them.
 
+use crate::data::declared::Declared;
 use crate::dispatch::{BatchId, Held, Prepare};
 use crate::limits::{RELAY_SUBMISSION_BYTES_MAX, RELAY_SUBMISSIONS_MAX, SUBMISSION_TASKS_MAX};
 use crate::runset::RunSet;
@@ -15,13 +16,21 @@ pub(super) struct Template {
     classes: Vec<TaskClass>,
 }
 
+/// Tasks in a row, of one class of a template.
+#[derive(Debug, Clone)]
+pub(super) struct Tasks {
+    pub(super) held: Held,
+    pub(super) class: u32,
+    pub(super) rows: Rows,
+    /// What they read and write.
+    pub(super) data: Option<Declared>,
+}
+
 /// Tasks in a row that wait to be submitted.
 #[derive(Debug, Clone)]
 struct Waiting {
-    held: Held,
     template: Arc<Template>,
-    class: u32,
-    rows: Rows,
+    tasks: Tasks,
 }
 
 /// A submission that is not accepted yet.
@@ -80,11 +89,11 @@ impl Outgoing {
     }
 
     /// Queues tasks. Returns false if their template is not known.
-    pub(super) fn push(&mut self, batch: BatchId, held: Held, class: u32, rows: Rows) -> bool {
+    pub(super) fn push(&mut self, batch: BatchId, tasks: Tasks) -> bool {
         let template = self.templates.get(&batch);
-        let template = template.filter(|found| (class as usize) < found.classes.len());
+        let template = template.filter(|found| (tasks.class as usize) < found.classes.len());
         let Some(template) = template.cloned() else { return false };
-        self.waiting.push_back(Waiting { held, template, class, rows });
+        self.waiting.push_back(Waiting { template, tasks });
         true
     }
 
@@ -94,22 +103,22 @@ impl Outgoing {
             return None;
         }
         let mut runs = vec![self.waiting.pop_front()?];
-        let (mut count, mut bytes) = (runs[0].held.count, runs[0].rows.bytes());
-        // Tasks whose rows are stored come together where they are of one template.
-        while let (Rows::Packed(_), Some(next)) = (&runs[0].rows, self.waiting.front())
-            && let Rows::Packed(rows) = &next.rows
-            && Arc::ptr_eq(&runs[0].template, &next.template)
-            && bytes + rows.bytes() <= RELAY_SUBMISSION_BYTES_MAX
-            && count + next.held.count <= SUBMISSION_TASKS_MAX
+        let (mut count, mut bytes) = (runs[0].tasks.held.count, runs[0].tasks.bytes());
+        // Tasks of one template come together where their rows can.
+        while let (Some(last), Some(next)) = (runs.last(), self.waiting.front())
+            && Arc::ptr_eq(&last.template, &next.template)
+            && last.tasks.joins(&next.tasks)
+            && bytes + next.tasks.bytes() <= RELAY_SUBMISSION_BYTES_MAX
+            && count + next.tasks.held.count <= SUBMISSION_TASKS_MAX
         {
-            (count, bytes) = (count + next.held.count, bytes + rows.bytes());
+            (count, bytes) = (count + next.tasks.held.count, bytes + next.tasks.bytes());
             runs.extend(self.waiting.pop_front());
         }
         let first = self.next;
         let numbered = runs.iter().scan(first, |at, run| {
             let below = *at;
-            *at += run.held.count;
-            Some((below, run.held))
+            *at += run.tasks.held.count;
+            Some((below, run.tasks.held))
         });
         let numbered = numbered.collect();
         let submission = submission_of(&runs, count);
@@ -138,13 +147,12 @@ impl Outgoing {
     pub(super) fn requeue(&mut self, Refused(sent): &Refused, below: u64, held: Held) {
         let mut at = sent.first;
         for run in &sent.runs {
-            let end = at + run.held.count;
+            let end = at + run.tasks.held.count;
             let (from, until) = (below.max(at), (below + held.count).min(end));
             if from < until {
                 let first = TaskId(held.first.0 + (from - below));
                 let held = Held { first, count: until - from, ..held };
-                let rows = run.rows.slice(from - at, held.count);
-                self.waiting.push_front(Waiting { held, rows, ..run.clone() });
+                self.waiting.push_front(run.part(from - at, held));
             }
             at = end;
         }
@@ -167,16 +175,15 @@ impl Outgoing {
         wanted.insert(held.first.0, held.count);
         let mut taken = Vec::new();
         for run in std::mem::take(&mut self.waiting) {
-            if run.held.instance != held.instance || run.held.tries != held.tries {
+            let at = run.tasks.held;
+            if at.instance != held.instance || at.tries != held.tries {
                 self.waiting.push_back(run);
                 continue;
             }
-            let at = run.held;
             let part = |(first, count)| Held { first: TaskId(first), count, ..at };
             taken.extend(wanted.within(at.first.0, at.count).into_iter().map(part));
             for (first, count) in wanted.gaps(at.first.0, at.count) {
-                let rows = run.rows.slice(first - at.first.0, count);
-                self.waiting.push_back(Waiting { held: part((first, count)), rows, ..run.clone() });
+                self.waiting.push_back(run.part(first - at.first.0, part((first, count))));
             }
         }
         taken
@@ -186,17 +193,15 @@ impl Outgoing {
     pub(super) fn take_last(&mut self, mut count: u64) -> Vec<Held> {
         let mut taken = Vec::new();
         while count > 0
-            && let Some(mut last) = self.waiting.pop_back()
+            && let Some(last) = self.waiting.pop_back()
         {
-            let part = count.min(last.held.count);
-            let left = last.held.count - part;
+            let held = last.tasks.held;
+            let part = count.min(held.count);
+            let left = held.count - part;
             count -= part;
-            let first = TaskId(last.held.first.0 + left);
-            taken.push(Held { first, count: part, ..last.held });
+            taken.push(Held { first: TaskId(held.first.0 + left), count: part, ..held });
             if left > 0 {
-                last.rows = last.rows.slice(0, left);
-                last.held.count = left;
-                self.waiting.push_back(last);
+                self.waiting.push_back(last.part(0, Held { count: left, ..held }));
             }
         }
         taken
@@ -204,7 +209,7 @@ impl Outgoing {
 
     /// The tasks that wait.
     pub(super) fn held(&self) -> impl Iterator<Item = Held> + '_ {
-        self.waiting.iter().map(|run| run.held)
+        self.waiting.iter().map(|run| run.tasks.held)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -219,14 +224,55 @@ impl Refused {
     }
 }
 
+impl Waiting {
+    /// Those of the tasks that are `held`, `from` of them before.
+    fn part(&self, from: u64, held: Held) -> Waiting {
+        let Tasks { class, rows, data, .. } = &self.tasks;
+        let rows = rows.slice(from, held.count);
+        let data = data.as_ref().map(|data| data.slice(from, held.count));
+        let tasks = Tasks { held, class: *class, rows, data };
+        Waiting { template: Arc::clone(&self.template), tasks }
+    }
+}
+
+impl Tasks {
+    fn bytes(&self) -> u64 {
+        self.rows.bytes() + self.data.as_ref().map_or(0, Declared::bytes)
+    }
+
+    /// Whether these tasks and the next ones go into one submission: rows that are
+    /// stored do, and computed ones that follow these.
+    fn joins(&self, next: &Tasks) -> bool {
+        let rows = match (&self.rows, &next.rows) {
+            (Rows::Packed(_), Rows::Packed(_)) => true,
+            (
+                Rows::Computed { factors, offset },
+                Rows::Computed { factors: others, offset: follow },
+            ) => offset.checked_add(self.held.count) == Some(*follow) && factors == others,
+            _ => false,
+        };
+        rows && self.data.is_some() == next.data.is_some()
+    }
+}
+
+/// The data of several runs of tasks, if they have any.
+fn data_of(runs: &[Waiting]) -> Option<Arc<Declared>> {
+    let parts = runs.iter().map(|run| Some((run.tasks.data.as_ref()?, run.tasks.held.count)));
+    let parts: Vec<(&Declared, u64)> = parts.collect::<Option<_>>()?;
+    Some(Arc::new(match parts[..] {
+        [(only, _)] => only.clone(),
+        _ => Declared::joined(&parts),
+    }))
+}
+
 fn submission_of(runs: &[Waiting], count: u64) -> Submission {
     let template = &runs[0].template;
-    let rows = match runs {
-        [only] => only.rows.clone(),
-        several => {
+    let rows = match (&runs[0].tasks.rows, runs) {
+        (rows @ Rows::Computed { .. }, _) | (rows, [_]) => rows.clone(),
+        (_, several) => {
             let mut all = Packed::default();
             for run in several {
-                let Rows::Packed(packed) = &run.rows else { continue };
+                let Rows::Packed(packed) = &run.tasks.rows else { continue };
                 for at in 0..packed.len() {
                     // They are within a submission's bound together.
                     let _ = all.push(packed.at(at).unwrap_or_default());
@@ -238,8 +284,8 @@ fn submission_of(runs: &[Waiting], count: u64) -> Submission {
     let mut class_runs: Vec<(u64, u32)> = Vec::new();
     for run in runs {
         match class_runs.last_mut() {
-            Some((count, class)) if *class == run.class => *count += run.held.count,
-            _ => class_runs.push((run.held.count, run.class)),
+            Some((count, class)) if *class == run.tasks.class => *count += run.tasks.held.count,
+            _ => class_runs.push((run.tasks.held.count, run.tasks.class)),
         }
     }
     Submission {
@@ -250,7 +296,7 @@ fn submission_of(runs: &[Waiting], count: u64) -> Submission {
         class_runs,
         names: None,
         after: Vec::new(),
-        data: None,
+        data: data_of(runs),
         everywhere: None,
     }
 }

@@ -250,8 +250,9 @@ fn event() -> impl Strategy<Value = Event> {
 
 /// What executors claim to be below them; most claim nothing.
 fn subtree() -> impl Strategy<Value = Option<Box<Subtree>>> {
-    let nodes = (resources(), any_number());
-    let nodes = nodes.prop_map(|(capacity, count)| NodeClass { capacity, count });
+    let nodes = (resources(), any::<bool>(), any_number());
+    let nodes =
+        nodes.prop_map(|(capacity, has_cache, count)| NodeClass { capacity, has_cache, count });
     let obtainable = (vec(resources(), 0..2), any::<bool>());
     let relay = (0..4u64, any_number());
     let relay = relay.prop_map(|(identity, depth)| Lender {

@@ -51,7 +51,12 @@ fn submit_some(world: &mut World) {
         let count = 1 + world.rng.below(60);
         let micros = 1000 + world.rng.below(300_000);
         let kind = if world.rng.percent(30) { Kind::Noop } else { Kind::Sleep };
-        world.submit(count, class(kind, 1, micros));
+        if world.rng.percent(25) {
+            let reads: Vec<u64> = (0..count).map(|_| 1 + world.rng.below(30)).collect();
+            world.submit_readers(class(kind, 1, micros), &reads);
+        } else {
+            world.submit(count, class(kind, 1, micros));
+        }
     }
 }
 

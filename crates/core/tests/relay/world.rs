@@ -1,8 +1,12 @@
 //! A tree of dispatchers, relays and executors on a virtual clock.
 
 mod acts;
+pub(crate) mod data;
 
 use crate::rng::Rng;
+use falkon_core::data::declared::Declared;
+use falkon_core::data::stage;
+use falkon_core::dispatch::diffusion::{PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
     self, ConnectionId, Dispatcher, InstanceOptions, Order, Record, Selection,
 };
@@ -40,6 +44,7 @@ enum Happening {
     Restart(usize),
     /// A relay reaches its own dispatcher again.
     Reach(usize),
+    Stage(usize, u64, stage::Event),
 }
 
 /// A request of a relay to its own dispatcher.
@@ -107,6 +112,7 @@ pub(crate) struct World {
     instance: Option<InstanceId>,
     /// What the root has withdrawn last.
     withdrawn: Vec<(u64, u64)>,
+    data: data::Data,
 }
 
 impl World {
@@ -129,6 +135,7 @@ impl World {
             messages: 0,
             instance: None,
             withdrawn: Vec::new(),
+            data: data::Data::default(),
         };
         world.sites.push(Site {
             core: Dispatcher::new(),
@@ -137,7 +144,8 @@ impl World {
             lends: None,
         });
         world.ends.insert(CLIENT, (0, End::Client));
-        let options = InstanceOptions::default();
+        let policy = PolicyOptions { policy: PolicyName::MaxComputeUtil, ..Default::default() };
+        let options = InstanceOptions { policy, ..InstanceOptions::default() };
         let create = dispatch::Event::Create { connection: CLIENT, request: 0, options };
         world.tell(0, create);
         let instance = world.instance.expect("the dispatcher creates an instance");
@@ -171,7 +179,7 @@ impl World {
     /// An executor.
     pub(crate) fn node(&mut self, site: usize, capacity: Resources) -> usize {
         let incarnation = self.number();
-        let machine = Executor::new(incarnation, format!("node {incarnation}"), capacity.clone());
+        let machine = data::machine(self.nodes.len(), incarnation, capacity.clone());
         self.nodes.push(Node {
             site,
             machine,
@@ -189,6 +197,10 @@ impl World {
 
     /// Submits tasks at the root that sleep for so long.
     pub(crate) fn submit(&mut self, count: u64, class: TaskClass) {
+        self.submit_with(count, class, None);
+    }
+
+    fn submit_with(&mut self, count: u64, class: TaskClass, data: Option<Arc<Declared>>) {
         let first = TaskId(self.submitted);
         let factors = vec![Range { start: 0, step: 1, count }];
         let submission = Submission {
@@ -199,7 +211,7 @@ impl World {
             class_runs: vec![(count, 0)],
             names: None,
             after: Vec::new(),
-            data: None,
+            data,
             everywhere: None,
         };
         self.submitted += count;
@@ -266,8 +278,7 @@ impl World {
         }
         let incarnation = self.number();
         let node_ = &mut self.nodes[node];
-        let name = format!("node {incarnation}");
-        node_.machine = Executor::new(incarnation, name, node_.capacity.clone());
+        node_.machine = data::machine(node, incarnation, node_.capacity.clone());
         node_.incarnation = incarnation;
         node_.started.clear();
         node_.templates.clear();
@@ -462,6 +473,7 @@ impl World {
             }
             Happening::Down(connection, order) => match self.ends.get(&connection).copied() {
                 Some((_, End::Node(node))) => {
+                    order.data.iter().for_each(|data| self.hear_peers(node, data));
                     self.nodes[node].machine.handle(now, execute::Event::Order(order));
                     self.pump_node(node);
                 }
@@ -500,11 +512,14 @@ impl World {
                     return;
                 }
                 let Some((_, started)) = there.started.remove(&key) else { return };
+                self.tell_written(node, key);
+                let there = &mut self.nodes[node];
                 let (ended, detail) = (now, None);
                 let event = execute::Event::Ended { key, outcome, started, ended, detail };
                 there.machine.handle(now, event);
                 self.pump_node(node);
             }
+            Happening::Stage(node, incarnation, event) => self.stage(node, incarnation, event),
             Happening::Reach(site) => {
                 if self.sites[site].alive && !self.is_attached(site) {
                     self.open(site);

@@ -585,7 +585,7 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
 }
 
 fn subtree() -> Subtree {
-    let nodes = vec![NodeClass { capacity: Resources::cpus(64), count: 640 }];
+    let nodes = vec![NodeClass { capacity: Resources::cpus(64), has_cache: true, count: 640 }];
     Subtree {
         process: 5,
         relays: lenders(),

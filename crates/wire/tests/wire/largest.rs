@@ -308,7 +308,7 @@ fn waiting() -> Vec<Waiting> {
 }
 
 fn subtree() -> Subtree {
-    let node = NodeClass { capacity: resources(), count: NUMBER };
+    let node = NodeClass { capacity: resources(), has_cache: true, count: NUMBER };
     let relay =
         Lender { identity: NUMBER, name: "n".repeat(NAME_BYTES_MAX), depth: NUMBER, nodes: NUMBER };
     let (relays, nodes) = (vec![relay; SUBTREE_RELAYS_MAX], vec![node; NODE_CLASSES_MAX]);

@@ -8,11 +8,14 @@ use crate::limits::{NODE_CLASSES_MAX, SUBTREE_RELAYS_MAX};
 use crate::task::{ExecutorId, Resources, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What a node offers, and whether it has a cache.
+type Kind = (Resources, bool);
+
 /// How many nodes there are of which kind, those that leave and those that are left
 /// alone not counted.
 #[derive(Debug, Default)]
 pub(super) struct Classes {
-    nodes: BTreeMap<Resources, u128>,
+    nodes: BTreeMap<Kind, u128>,
     /// The relays by identity, with the executor that each is, or is below of.
     relays: BTreeMap<u64, ExecutorId>,
     /// The processes of relays that have joined, by identity.
@@ -27,12 +30,13 @@ struct Processes {
 }
 
 impl Classes {
-    fn each(executor: &Executor, mut each: impl FnMut(&Resources, u64)) {
+    fn each(executor: &Executor, mut each: impl FnMut(Kind, u64)) {
         match &executor.subtree {
-            None => each(&executor.capacity, 1),
-            Some(subtree) => {
-                subtree.nodes.iter().for_each(|class| each(&class.capacity, class.count));
-            }
+            None => each((executor.capacity.clone(), executor.serves.is_some()), 1),
+            Some(subtree) => subtree
+                .nodes
+                .iter()
+                .for_each(|class| each((class.capacity.clone(), class.has_cache), class.count)),
         }
     }
 
@@ -41,18 +45,18 @@ impl Classes {
         if std::mem::replace(&mut executor.is_lent, counts) == counts {
             return;
         }
-        Classes::each(executor, |capacity, count| {
-            if let Some(there) = self.nodes.get_mut(capacity) {
+        Classes::each(executor, |kind, count| {
+            if let Some(there) = self.nodes.get_mut(&kind) {
                 // So many that a sum of numbers of 64 bits does not overflow.
                 *there = match counts {
                     true => *there + u128::from(count),
                     false => *there - u128::from(count),
                 };
                 if *there == 0 {
-                    self.nodes.remove(capacity);
+                    self.nodes.remove(&kind);
                 }
             } else if counts && count > 0 {
-                self.nodes.insert(capacity.clone(), u128::from(count));
+                self.nodes.insert(kind, u128::from(count));
             }
         });
     }
@@ -78,8 +82,9 @@ impl Classes {
             .nodes
             .iter()
             .rev()
-            .map(|(capacity, count)| NodeClass {
+            .map(|((capacity, has_cache), count)| NodeClass {
                 capacity: capacity.clone(),
+                has_cache: *has_cache,
                 count: u64::try_from(*count).unwrap_or(u64::MAX),
             })
             .collect();
@@ -87,6 +92,7 @@ impl Classes {
             let (Some(one), Some(other)) = (nodes.pop(), nodes.pop()) else { break };
             nodes.push(NodeClass {
                 capacity: common(&one.capacity, &other.capacity),
+                has_cache: one.has_cache && other.has_cache,
                 count: one.count.saturating_add(other.count),
             });
         }

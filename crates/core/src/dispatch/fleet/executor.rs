@@ -4,7 +4,7 @@ use super::loads::{Load, Loads};
 use crate::data::declared::{CacheRoom, Serving};
 use crate::data::stage::CacheState;
 use crate::dispatch::instance::QueueKey;
-use crate::dispatch::needs::{Need, NeedId, Needs};
+use crate::dispatch::needs::{DataNeed, Need, NeedId, Needs};
 use crate::dispatch::queues::Takes;
 use crate::dispatch::shelf::Room;
 use crate::dispatch::subtree::Subtree;
@@ -218,9 +218,18 @@ impl Executor {
     pub(in crate::dispatch) fn offers(&self, need: &Need) -> bool {
         let fits = match &self.subtree {
             None => self.capacity.fits(&need.resources),
-            Some(subtree) => subtree.fits(&need.resources),
+            Some(subtree) => subtree.fits(&need.resources, need.data > DataNeed::None),
         };
-        fits && (!need.data || self.serves.is_some())
+        fits && need.data <= self.data_offer()
+    }
+
+    /// The most that the data of tasks there may ask.
+    pub(in crate::dispatch) fn data_offer(&self) -> DataNeed {
+        match &self.subtree {
+            Some(subtree) if subtree.has_cache() => DataNeed::Stored,
+            None if self.serves.is_some() => DataNeed::Cached,
+            _ => DataNeed::None,
+        }
     }
 
     /// Whether it may be given a task of a need now: its room is free, it is not
@@ -246,11 +255,11 @@ impl Executor {
     /// Room of the executor, for a search among queues. `wide` has those found as
     /// well of which no task fits its free room.
     pub(in crate::dispatch) fn takes(&self, wide: bool) -> Takes<'_> {
-        let has_cache = self.serves.is_some();
+        let data = self.data_offer();
         let instant = self.loads.prefetched() * 2 <= PREFETCH_TASKS_MAX;
         Takes {
-            free: Room { resources: &self.free, has_cache },
-            capacity: Room { resources: &self.capacity, has_cache },
+            free: Room { resources: &self.free, data },
+            capacity: Room { resources: &self.capacity, data },
             instant: wide || instant,
             wide,
         }
@@ -260,7 +269,10 @@ impl Executor {
     pub(in crate::dispatch) fn slots_for(&self, need: &Need) -> u64 {
         match &self.subtree {
             None => self.capacity.count_of(&need.resources, PREFETCH_TASKS_MAX),
-            Some(subtree) => subtree.count_of(&need.resources, PREFETCH_TASKS_MAX),
+            Some(subtree) => {
+                let caches = need.data > DataNeed::None;
+                subtree.count_of(&need.resources, caches, PREFETCH_TASKS_MAX)
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::dispatch::check::{CheckError, ensure};
 use crate::dispatch::instance::QueueKey;
-use crate::dispatch::needs::{NeedId, Needs};
+use crate::dispatch::needs::{DataNeed, NeedId, Needs};
 use crate::dispatch::rack::Rack;
 use crate::dispatch::shelf::{Room, Shelf};
 use crate::limits::AHEAD_NEEDS_MAX;
@@ -122,7 +122,7 @@ impl Loads {
         }
         let mut after = None;
         while self.waiting > 0 {
-            let room = Room { resources: free, has_cache: true };
+            let room = Room { resources: free, data: DataNeed::Cached };
             let (Some(place), _) = self.ahead.first(after, room, needs, |_| false) else { return };
             after = Some(place);
             self.move_some_up(needs, place.1, free);

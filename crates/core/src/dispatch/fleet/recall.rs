@@ -32,13 +32,13 @@ impl Fleet {
             .take(RECALL_EXECUTORS_MAX)
             .collect();
         for (turn, idle) in idle {
-            let (room, reserved, has_cache) = {
+            let (room, reserved, data) = {
                 let executor = &self.roster[idle];
-                (executor.free.clone(), executor.reserved.is_some(), executor.serves.is_some())
+                (executor.free.clone(), executor.reserved.is_some(), executor.data_offer())
             };
             for id in holders.iter().copied().filter(|id| *id != idle && !reserved) {
                 let executor = &mut self.roster[id];
-                let room = Room { resources: &room, has_cache };
+                let room = Room { resources: &room, data };
                 let fits = executor.loads.has_ahead_for(room, needs);
                 if !fits {
                     continue;

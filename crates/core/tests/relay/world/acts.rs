@@ -175,6 +175,9 @@ impl World {
                 execute::Action::Start(start) => {
                     there.started.insert(start.key, (start.count, Time(self.now)));
                     self.starts += start.count;
+                    if let Some(data) = &start.data {
+                        self.writes(node, start.key, data.outputs.len());
+                    }
                     let micros = match start.class.kind {
                         Kind::Noop => 0,
                         _ => start.class.estimate_micros,
@@ -186,6 +189,7 @@ impl World {
                     let ended = Happening::Ended(node, incarnation, key, Outcome::Signal(9));
                     self.later(1000, ended);
                 }
+                execute::Action::Stage(action) => self.act_stage(node, action),
                 _ => {}
             }
         }

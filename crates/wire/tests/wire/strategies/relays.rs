@@ -9,7 +9,8 @@ use proptest::option;
 use proptest::prelude::*;
 
 pub(super) fn subtree() -> impl Strategy<Value = Subtree> {
-    let nodes = (resources(), number()).prop_map(|(capacity, count)| NodeClass { capacity, count });
+    let nodes = (resources(), any::<bool>(), number())
+        .prop_map(|(capacity, has_cache, count)| NodeClass { capacity, has_cache, count });
     let obtainable = (vec(resources(), 0..3), any::<bool>());
     (number(), lenders(), vec(nodes, 0..5), obtainable).prop_map(
         |(process, relays, nodes, (obtainable, is_unknown_obtainable))| Subtree {

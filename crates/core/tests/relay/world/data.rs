@@ -1,0 +1,139 @@
+//! Data objects: a store that everybody reaches, and caches that serve those beside
+//! them.
+
+use super::{Happening, World};
+use falkon_core::data::cache::{CacheOptions, Eviction};
+use falkon_core::data::declared::{DataOrder, Declared, Lists, Serving};
+use falkon_core::data::object::{Object, ObjectId, Source};
+use falkon_core::data::stage::{Action, Event, FetchError, StageOptions};
+use falkon_core::execute::{self, Executor, TaskKey};
+use falkon_core::task::{ExecutorId, Resources, TaskClass, Time};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The bytes of each object.
+pub(crate) const OBJECT_BYTES: u64 = 1 << 20;
+/// How many objects a cache takes.
+const CACHED_OBJECTS: u64 = 20;
+
+/// Where peers listen, what the store was asked for, and what tasks write.
+#[derive(Default)]
+pub(super) struct Data {
+    /// The node at which each executor listens, as each node was told.
+    peers: BTreeMap<(usize, ExecutorId), usize>,
+    /// How often nodes of each site read each object at the store.
+    reads: BTreeMap<(usize, ObjectId), u64>,
+    /// How many outputs tasks have that run.
+    outputs: BTreeMap<(usize, TaskKey), usize>,
+}
+
+/// An object in the store.
+pub(crate) fn object(number: u64) -> Object {
+    Object {
+        id: ObjectId(u128::from(number)),
+        url: format!("/store/{number}").into(),
+        version: "1".into(),
+        size: Some(OBJECT_BYTES),
+    }
+}
+
+/// An executor with a cache, the node of this number.
+pub(super) fn machine(node: usize, incarnation: u64, capacity: Resources) -> Executor {
+    let tiers_bytes = vec![CACHED_OBJECTS * OBJECT_BYTES];
+    let cache = CacheOptions { tiers_bytes, eviction: Eviction::Lru, seed: 1 };
+    let serves = Serving { address: node.to_string(), ..Serving::default() };
+    let machine = Executor::new(incarnation, format!("node {incarnation}"), capacity);
+    machine.with_cache(&StageOptions::new(cache, incarnation), &[], Some(serves))
+}
+
+impl World {
+    /// Submits tasks at the root, one for each of these objects, which read it, and the
+    /// first of them all. Each writes an object of its own to the store.
+    pub(crate) fn submit_readers(&mut self, class: TaskClass, reads: &[u64]) {
+        let own = (0..reads.len() as u64).map(|at| 1_000_000 + self.submitted + at);
+        let named = [0].into_iter().chain(reads.iter().copied()).chain(own);
+        let objects: Vec<Object> = named.map(object).collect();
+        let count = reads.len() as u32;
+        let each = |items: Vec<u32>, step: u32| Lists::Each {
+            items: items.into(),
+            ends: Arc::new((1..=count).map(|at| at * step).collect()),
+        };
+        let data = Declared {
+            objects: objects.into(),
+            inputs: each((1..=count).flat_map(|at| [at, 0]).collect(), 2),
+            outputs: each((1..=count).map(|at| count + at).collect(), 1),
+        };
+        self.submit_with(u64::from(count), class, Some(Arc::new(data)));
+    }
+
+    /// How often the nodes of a site read each object at the store.
+    pub(crate) fn store_reads(&self, site: usize) -> impl Iterator<Item = u64> + '_ {
+        self.data.reads.iter().filter(move |((at, _), _)| *at == site).map(|(_, reads)| *reads)
+    }
+
+    pub(super) fn hear_peers(&mut self, node: usize, order: &DataOrder) {
+        for peer in &order.peers {
+            let at = peer.serves.address.parse().unwrap();
+            self.data.peers.insert((node, peer.executor), at);
+        }
+    }
+
+    pub(super) fn stage(&mut self, node: usize, incarnation: u64, event: Event) {
+        if self.nodes[node].incarnation == incarnation {
+            let event = execute::Event::Stage(event);
+            self.nodes[node].machine.handle(Time(self.now), event);
+            self.pump_node(node);
+        }
+    }
+
+    pub(super) fn act_stage(&mut self, node: usize, action: Action) {
+        let incarnation = self.nodes[node].incarnation;
+        let event = match action {
+            Action::Fetch { fetch, object, source, offset, length, .. } => {
+                let size = object.size.unwrap();
+                let bytes = length.unwrap_or(size - offset);
+                let is_there = match source {
+                    Source::Peer(peer) => {
+                        let at = self.data.peers[&(node, peer)];
+                        let stage = self.nodes[at].machine.stage().unwrap();
+                        stage.cache().holds(object.id)
+                    }
+                    Source::Store => {
+                        let site = self.nodes[node].site;
+                        *self.data.reads.entry((site, object.id)).or_default() += 1;
+                        true
+                    }
+                    Source::Own => panic!("no task reads a member"),
+                };
+                match is_there {
+                    true => Event::Fetched { fetch, bytes },
+                    false => Event::FetchFailed { fetch, bytes: 0, why: FetchError::Gone },
+                }
+            }
+            Action::Seal { partial, .. } => Event::Sealed { partial, result: Ok(()) },
+            Action::Adopt { partial, .. } => Event::Adopted { partial, result: Ok(()) },
+            Action::GiveUp { fetch, .. } => {
+                let why = FetchError::Unreachable("it was given up".to_owned());
+                Event::FetchFailed { fetch, bytes: 0, why }
+            }
+            Action::Delete(_) | Action::Discard { .. } => return,
+            other => panic!("the shell is to do {other:?}"),
+        };
+        let micros = 1 + self.rng.below(20_000);
+        self.later(micros, Happening::Stage(node, incarnation, event));
+    }
+
+    /// A task is started that writes so many objects.
+    pub(super) fn writes(&mut self, node: usize, key: TaskKey, outputs: usize) {
+        self.data.outputs.insert((node, key), outputs);
+    }
+
+    /// A task has written its outputs.
+    pub(super) fn tell_written(&mut self, node: usize, key: TaskKey) {
+        if let Some(count) = self.data.outputs.remove(&(node, key)) {
+            let sizes = vec![OBJECT_BYTES; count];
+            let event = execute::Event::Wrote { key, sizes };
+            self.nodes[node].machine.handle(Time(self.now), event);
+        }
+    }
+}
