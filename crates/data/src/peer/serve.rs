@@ -292,7 +292,13 @@ impl Asked {
             }
             _ => shared.cache.read(object),
         };
+        let mut is_coming = false;
         let result = match found {
+            // Its file is just moved to its place.
+            Err(CacheError::Lost { .. }) if matches!(verdict, Verdict::Part { .. }) => {
+                is_coming = true;
+                writer.answer(Answer::without_body(Status::Coming, 0)).await
+            }
             Err(error) => {
                 if matches!(error, CacheError::Lost { .. }) {
                     let _ = shared.asks.send(FromPeers::Lost(object)).await;
@@ -309,6 +315,6 @@ impl Asked {
         };
         // Without the core no count is kept either.
         let _ = shared.asks.send(FromPeers::Served(self.serve)).await;
-        result.map(|()| false)
+        result.map(|()| is_coming)
     }
 }
