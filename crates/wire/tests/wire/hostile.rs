@@ -202,7 +202,7 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     assert!(ToExecutor::from_bytes(&discard).is_ok());
     all_bounded(&discard);
     // What a relay lends.
-    let nodes = list_of(b"\x92\x94\x00\x00\x00\x90\x00");
+    let nodes = list_of(b"\x93\x94\x00\x00\x00\x90\xc2\x00");
     let relays = list_of(b"\x94\x00\xa0\x00\x00");
     let obtainable = list_of(b"\x94\x00\x00\x00\x90");
     let none = &b"\x90"[..];
