@@ -256,7 +256,9 @@ pub(crate) fn rows_bytes_max(rows: &Rows) -> u64 {
 
 pub(crate) fn data_bytes_max(data: &AssignedData) -> u64 {
     let objects: u64 = data.objects.iter().map(located_bytes_max).sum();
-    1 + HEAD_BYTES_MAX + objects + data.inputs.encoded_bytes() + data.outputs.encoded_bytes()
+    let read = HEAD_BYTES_MAX + NUMBER_BYTES_MAX * data.read.len() as u64;
+    let lists = data.inputs.encoded_bytes() + data.outputs.encoded_bytes();
+    1 + HEAD_BYTES_MAX + objects + lists + read
 }
 
 #[cfg(test)]

@@ -40,8 +40,27 @@ impl Staged {
         Staged { folder: folder.into() }
     }
 
+    /// Where an output is when it is staged.
     pub(super) fn path(&self, item: ItemId) -> PathBuf {
         self.folder.join(item.0.to_string())
+    }
+
+    /// Whether a file is staged: it must stay where it is.
+    pub(super) fn has(&self, path: &Path) -> bool {
+        path.parent() == Some(&*self.folder)
+    }
+
+    /// Has `adopt` take a staged file over, which then copies it: a file of two names.
+    pub(super) fn with_second_name<T>(
+        path: &Path,
+        adopt: impl FnOnce(&Path) -> T,
+    ) -> io::Result<T> {
+        let second = path.with_extension("stays");
+        std::fs::hard_link(path, &second)?;
+        let adopted = adopt(&second);
+        // Who has copied it has removed it.
+        let _ = std::fs::remove_file(&second);
+        Ok(adopted)
     }
 
     /// Takes a task's output out of its directory. Returns the bytes that are free

@@ -373,14 +373,7 @@ impl Objects {
                     self.tell(FromObjects::Stage(Event::Adopted { partial, result }));
                     return;
                 };
-                let repair = self.repair.clone();
-                self.blocking(move || {
-                    let adopt = |cache: &DiskCache| {
-                        cache.adopt(tier, partial, &object, &output, Copies::Elsewhere)
-                    };
-                    let result = repair.with_cache(adopt).map_err(write_error);
-                    FromObjects::Stage(Event::Adopted { partial, result })
-                });
+                self.adopt(tier, partial, object, output);
             }
             Action::Measure { unpack, object, bytes_max } => {
                 self.unpack(unpack, move |cache| cache.measure(object.id, bytes_max));

@@ -80,7 +80,7 @@ wire_struct!(Object { id, url, version, size });
 wire_struct!(Sources { peers, store, coming });
 wire_enum!(Lists { 0 => Same(items), 1 => Each { items, ends } });
 wire_struct!(Located { object, sources });
-wire_struct!(AssignedData { objects, inputs, outputs });
+wire_struct!(AssignedData { objects, inputs, outputs, read });
 wire_struct!(Serving { address, fingerprint });
 wire_struct!(Peer { executor, serves });
 wire_struct!(CacheRoom { object_bytes, lent_bytes, mounts });

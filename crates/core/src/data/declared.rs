@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What a task takes in a message for each object beside the object: its place
-/// in the list.
-const ITEM_BYTES: u64 = 4;
+/// in the list, and among those that others read.
+const ITEM_BYTES: u64 = 8;
 
 /// For each task of a row of tasks, numbers in a list of objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -243,6 +243,9 @@ pub struct AssignedData {
     pub inputs: Lists,
     /// What each task writes.
     pub outputs: Lists,
+    /// The numbers of the outputs that become members of archives, and that other tasks
+    /// are known to read: these stay in the cache too, as long as there is room.
+    pub read: Vec<u32>,
 }
 
 impl AssignedData {

@@ -202,7 +202,7 @@ impl Dispatcher {
                     self.foresee(to, &data, offset, (id, key.1));
                     assigned
                 }
-                false => unlocated_data(&data, offset, 1),
+                false => unlocated_data(&data, offset, 1, |_| false),
             })
         });
         self.fleet.serving(to).assign(Assigned {
@@ -236,6 +236,9 @@ impl Dispatcher {
         }
         for object in data.outputs_of(offset) {
             outputs.push(assigned.objects.len() as u32);
+            if self.placement.is_to_stay(object) {
+                assigned.read.push(assigned.objects.len() as u32);
+            }
             let located = Located { object: object.clone(), sources: Sources::default() };
             assigned.objects.push(located);
         }
@@ -417,7 +420,13 @@ pub(super) fn announce(instance: &mut Instance, task: TaskId, executor: &mut Ser
 
 /// The data of tasks that go wherever there is room: every access is to the
 /// persistent store.
-pub(super) fn unlocated_data(data: &Declared, offset: u64, count: u64) -> AssignedData {
+/// Of outputs, `is_to_stay` says which are to stay in the executor's cache.
+pub(super) fn unlocated_data(
+    data: &Declared,
+    offset: u64,
+    count: u64,
+    is_to_stay: impl Fn(&Object) -> bool,
+) -> AssignedData {
     let mut numbers: BTreeMap<u32, u32> = BTreeMap::new();
     let mut objects = Vec::new();
     let mut slice = |lists: &Lists| {
@@ -440,5 +449,7 @@ pub(super) fn unlocated_data(data: &Declared, offset: u64, count: u64) -> Assign
         Lists::Each { items: items.into(), ends: ends.into() }
     };
     let (inputs, outputs) = (slice(&data.inputs), slice(&data.outputs));
-    AssignedData { objects, inputs, outputs }
+    let read = (0u32..).zip(&objects).filter(|(_, located)| is_to_stay(&located.object));
+    let read = read.map(|(number, _)| number).collect();
+    AssignedData { objects, inputs, outputs, read }
 }

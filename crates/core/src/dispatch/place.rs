@@ -360,7 +360,9 @@ impl Dispatcher {
             }
             let batch_id = batch.id;
             let data = batch.submission.data.as_ref();
-            let data = data.map(|data| Box::new(unlocated_data(data, offset, take)));
+            let knows_places = instance.options.policy.policy.knows_places();
+            let is_to_stay = |object: &_| knows_places && self.placement.is_to_stay(object);
+            let data = data.map(|data| Box::new(unlocated_data(data, offset, take, is_to_stay)));
             announce(instance, TaskId(front.first), &mut executor);
             let Some(run) = instance.assign_ready(&key, take) else { break };
             executor.assign(Assigned {

@@ -9,7 +9,7 @@ use crate::collect::{
     self, CollectOptions, Collector, ItemId, Member, MemberName, OwnerId, Unwritten, WriteFailure,
     WriteId,
 };
-use crate::data::object::{Object, ObjectId};
+use crate::data::object::Object;
 use crate::dispatch::Held;
 use crate::limits::{COLLECT_REPORTS_BYTES_MAX, UPDATE_RUNS_MAX};
 use crate::result::{Captured, Outcome, Report, Stream, Tries};
@@ -71,6 +71,8 @@ pub enum CollectAction {
         key: TaskKey,
         /// The output.
         object: Arc<Object>,
+        /// It is to go into the cache afterwards, and not out of here by that.
+        stays: bool,
     },
     /// Put what a task has written to a stream into a file, or move the file that
     /// has it.
@@ -132,7 +134,7 @@ pub(super) struct Collecting {
     next_item: u64,
     next_owner: u64,
     /// Outputs on their way out of their tasks' directories.
-    staging: BTreeMap<ItemId, (TaskKey, ObjectId, Member)>,
+    staging: BTreeMap<ItemId, Staging>,
     /// The reports of tasks whose outputs are staged, and their bytes.
     reports: BTreeMap<OwnerId, Report>,
     bytes: u64,
@@ -144,6 +146,15 @@ pub(super) struct Collecting {
 
 /// Where the staged files of a task are now.
 pub(super) type SafeMembers = Vec<(ItemId, Arc<str>)>;
+
+/// An output on its way out of its task's directory.
+#[derive(Debug)]
+struct Staging {
+    key: TaskKey,
+    object: Arc<Object>,
+    stays: bool,
+    member: Member,
+}
 
 fn bytes_of(report: &Report) -> u64 {
     size_of::<Report>() as u64 + report.detail.as_ref().map_or(0, |detail| detail.bytes())
@@ -264,13 +275,14 @@ impl Executor {
     }
 
     /// An output of a task is to be staged.
-    pub(super) fn stage_output(&mut self, key: TaskKey, object: Arc<Object>) {
+    pub(super) fn stage_output(&mut self, key: TaskKey, object: Arc<Object>, stays: bool) {
         let Some((archive, name)) = object.member() else { return };
         let item = self.collecting.new_item();
         let (archive, name) = (archive.into(), name.into());
         let member = Member { item, archive, name, bytes: object.size.unwrap_or_default() };
-        self.collecting.staging.insert(item, (key, object.id, member));
-        self.actions.push_back(Action::Collect(CollectAction::Stage { item, key, object }));
+        let staging = Staging { key, object: Arc::clone(&object), stays, member };
+        self.collecting.staging.insert(item, staging);
+        self.actions.push_back(Action::Collect(CollectAction::Stage { item, key, object, stays }));
     }
 
     /// All outputs of a task are where they are to be until it is safe.
@@ -332,11 +344,12 @@ impl Executor {
                 if let Ok(free) = result {
                     self.handle_collector(collect::Event::Free(free));
                 }
-                let Some((key, object, member)) = self.collecting.staging.remove(&item) else {
+                let Some(staging) = self.collecting.staging.remove(&item) else {
                     return self.stream_staged(item, result.map(|_| ()));
                 };
-                let result = result.map(|_| member).map_err(|error| (object, error));
-                self.output_staged(key, result);
+                let Staging { key, object, stays, member } = staging;
+                let result = result.map(|_| member).map_err(|error| (object.id, error));
+                self.output_staged(key, result, stays.then_some(object));
             }
             CollectEvent::Written { write, result } => {
                 let is_refused = matches!(result, Err(WriteFailure::NotTaken(_)));

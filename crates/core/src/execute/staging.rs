@@ -34,6 +34,8 @@ pub use visit::{Visit, VisitEnd};
 pub(super) struct TaskData {
     inputs: Vec<Input>,
     outputs: Vec<Arc<Object>>,
+    /// The outputs that become members of archives and stay in the cache too.
+    stay: Vec<ObjectId>,
 }
 
 impl TaskData {
@@ -334,10 +336,19 @@ impl Executor {
             Input { object: object.clone(), sources: sources.clone(), is_unpacked, may_mount }
         };
         let output = |item: &u32| shared[*item as usize].0.clone();
+        let read: BTreeSet<u32> = assigned.read.into_iter().collect();
+        let id = |item: &u32| shared[*item as usize].0.id;
         let of_task = |at| {
             Arc::new(TaskData {
                 inputs: (0u32..).zip(assigned.inputs.of(at)).map(input).collect(),
                 outputs: assigned.outputs.of(at).iter().map(output).collect(),
+                stay: assigned
+                    .outputs
+                    .of(at)
+                    .iter()
+                    .filter(|item| read.contains(item))
+                    .map(id)
+                    .collect(),
             })
         };
         Ok(Some((0..count).map(of_task).collect()))
@@ -518,7 +529,8 @@ impl Executor {
             let only_here = !object.is_stored();
             let object = Arc::new(Object { size: Some(size), ..(*object).clone() });
             if object.member().is_some() {
-                self.stage_output(key, object);
+                let stays = task.stay.contains(&object.id);
+                self.stage_output(key, object, stays);
                 continue;
             }
             let Some(data) = &mut self.data else { return };
@@ -571,22 +583,26 @@ impl Executor {
         }
     }
 
-    /// An output of a task is staged for its archive, or cannot be.
+    /// An output of a task is staged for its archive, or cannot be. One that `stays` goes
+    /// into the cache too, if there is room.
     pub(super) fn output_staged(
         &mut self,
         key: TaskKey,
         result: Result<Member, (ObjectId, String)>,
+        stays: Option<Arc<Object>>,
     ) {
-        let finishing = self.data.as_mut().and_then(|data| data.finishing.get_mut(&key));
-        let Some(finishing) = finishing else { return };
-        let failure = match result {
-            Ok(member) => {
-                finishing.members.push(member);
-                None
-            }
-            Err(failure) => Some(failure),
+        let now = self.now;
+        let Some(data) = &mut self.data else { return };
+        let Some(finishing) = data.finishing.get_mut(&key) else { return };
+        let member = match result {
+            Ok(member) => member,
+            Err(failure) => return self.finish_output(key, Some(failure)),
         };
-        self.finish_output(key, failure);
+        finishing.members.push(member);
+        let Some(object) = stays else { return self.finish_output(key, None) };
+        finishing.only_here.retain(|id| *id != object.id);
+        let requester = Requester::Task(key);
+        data.stage.handle(now, stage::Event::Keep { requester, object, only_here: false });
     }
 
     /// An object that was fetched ahead is here, and free to go again.

@@ -33,6 +33,7 @@ fn executor(kind: Kind) -> Executor {
         objects: vec![Located { object, sources: Sources { store: true, ..Sources::default() } }],
         inputs: Lists::Same(vec![0]),
         outputs: Lists::default(),
+        read: Vec::new(),
     };
     let order = Order {
         prepare: vec![Prepare {

@@ -1,10 +1,17 @@
 //! Outputs that are collected, and outputs that are folders: carries out what the core
 //! wants done with them.
 
-use super::{FromObjects, Objects};
+use super::message::write_error;
+use super::{FromObjects, Objects, Staged};
 use crate::folders::Folder;
 use falkon_core::collect::WriteFailure;
+use falkon_core::data::cache::TierId;
+use falkon_core::data::object::Object;
+use falkon_core::data::stage::{Event as StageEvent, PartialId, WriteError};
 use falkon_core::execute::{CollectAction, CollectEvent, TaskKey};
+use falkon_data::cache::{Copies, DiskCache};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 impl Objects {
     /// Has archives made of folders that a task has left, answered with
@@ -16,12 +23,41 @@ impl Objects {
         });
     }
 
+    /// Puts an output into the cache, answered with [`StageEvent::Adopted`]. One that is
+    /// staged for an archive stays there as well.
+    pub(super) fn adopt(
+        &self,
+        tier: TierId,
+        partial: PartialId,
+        object: Arc<Object>,
+        output: PathBuf,
+    ) {
+        let (repair, is_staged) = (self.repair.clone(), self.staged.has(&output));
+        self.blocking(move || {
+            let adopt = |output: &Path| {
+                let adopt = |cache: &DiskCache| {
+                    cache.adopt(tier, partial, &object, output, Copies::Elsewhere)
+                };
+                repair.with_cache(adopt).map_err(write_error)
+            };
+            let result = match is_staged {
+                true => Staged::with_second_name(&output, adopt)
+                    .unwrap_or_else(|error| Err(WriteError::Failed(error.to_string()))),
+                false => adopt(&output),
+            };
+            FromObjects::Stage(StageEvent::Adopted { partial, result })
+        });
+    }
+
     /// Carries out what is to be done with outputs that are collected.
     pub(crate) fn collect(&mut self, action: CollectAction) {
         let staged = self.staged.clone();
         match action {
-            CollectAction::Stage { item, key, object } => {
+            CollectAction::Stage { item, key, object, stays } => {
                 let output = self.outputs.remove(&(key, object.id));
+                if stays {
+                    self.outputs.insert((key, object.id), staged.path(item));
+                }
                 self.blocking(move || {
                     let gone = || "the output is gone".to_owned();
                     let result = output.ok_or_else(gone);

@@ -624,7 +624,7 @@ fn to_executor() -> Vec<(&'static str, ToExecutor)> {
     let template = Arc::new(template().to_bytes());
     let with_data = |count, inputs, outputs| Assigned {
         count,
-        data: Some(Box::new(AssignedData { objects: located(), inputs, outputs })),
+        data: Some(Box::new(AssignedData { objects: located(), inputs, outputs, read: vec![2] })),
         ..assigned(0, submission().rows)
     };
     let each = Lists::Each { items: Arc::new(vec![0, 1]), ends: Arc::new(vec![0, 2]) };

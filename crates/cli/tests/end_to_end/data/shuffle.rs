@@ -227,3 +227,46 @@ fn what_is_no_member_is_said_at_once() {
     }
     nothing_is_left(&site);
 }
+
+#[trial]
+fn collected_outputs_are_read_from_the_caches_of_those_who_made_them() {
+    let site = Site::new();
+    // One executor collects for both: the other keeps what it has made all the same.
+    let dispatcher = site.dispatcher("d", &["--collectors", "1"]);
+    let access = dispatcher.access();
+    let [a, b] = ["a", "b"].map(|name| executor(&site, &dispatcher, name));
+    let mut lines = String::new();
+    for number in 0..4 {
+        let task = serde_json::json!({
+            "command": ["sh", "-c", format!("echo {number} > e.dat")],
+            "outputs": [format!("e.dat=scores.zip!{number}/e.dat")],
+            "resources": {"a": 1},
+        });
+        lines += &format!("{task}\n");
+    }
+    // Nobody reads that of the last.
+    for (number, reader) in [(0, "a"), (1, "b"), (2, "b")] {
+        let task = serde_json::json!({
+            "command": ["cat", "in"],
+            "inputs": [format!("in=scores.zip!{number}/e.dat")],
+            "resources": {reader: 1},
+        });
+        lines += &format!("{task}\n");
+    }
+    let tasks = site.write("tasks.jsonl", lines);
+    let results = access.results(&access.submit(&["--tasks", &tasks]));
+    let readers: Vec<_> =
+        results[4..].iter().map(|it| (it["stdout"].as_str(), sources(it))).collect();
+    assert_eq!(
+        readers,
+        [(Some("0\n"), [1, 0, 0]), (Some("1\n"), [0, 1, 0]), (Some("2\n"), [0, 1, 0]),]
+    );
+    let urls: Vec<Value> = held(&access).iter().map(|object| object["url"].clone()).collect();
+    assert_eq!(urls.len(), 3, "{urls:?}");
+    // They are in the archive as well.
+    for number in 0..4 {
+        let member = format!("scores.zip!{number}/e.dat");
+        assert_eq!(site.run(["archive", "cat", &member]).exits(0).text(), format!("{number}\n"));
+    }
+    end([a, b]);
+}

@@ -98,6 +98,12 @@ impl Readership {
 }
 
 impl Placement {
+    /// Whether an output is to stay in the cache of the executor that writes it into
+    /// an archive: those who read it find it there.
+    pub(in crate::dispatch) fn is_to_stay(&self, object: &Object) -> bool {
+        object.member().is_some() && self.readership.of(object.id) > 0
+    }
+
     /// A task of a batch runs again.
     pub(in crate::dispatch) fn runs_again(&mut self, data: &Declared, offset: u64) {
         self.readership.join(data, offset, 1);

@@ -57,8 +57,11 @@ fn located() -> impl Strategy<Value = Located> {
 }
 
 pub(super) fn assigned_data() -> impl Strategy<Value = Box<AssignedData>> {
-    (vec(located(), 0..4), lists(), lists())
-        .prop_map(|(objects, inputs, outputs)| Box::new(AssignedData { objects, inputs, outputs }))
+    (vec(located(), 0..4), lists(), lists(), vec(any::<u32>(), 0..4)).prop_map(
+        |(objects, inputs, outputs, read)| {
+            Box::new(AssignedData { objects, inputs, outputs, read })
+        },
+    )
 }
 
 pub(super) fn cache_room() -> impl Strategy<Value = CacheRoom> {
