@@ -1,6 +1,6 @@
 """Archives as file systems: how soon a member can be read, and what reading costs then.
 
-    FALKON_BINARY=target/release/falkon python3 bench/mount.py [--members N] [--bytes B] [--rounds R] [--reads K] [--directory DIR] [--json]
+    FALKON_BINARY=target/release/falkon python3 bench/mount.py [--members N] [--bytes B] [--rounds R] [--reads K] [--only TOOL] [--directory DIR] [--keep] [--json]
 
 Python's `zipfile` writes an archive of so many members, a thousand in each directory, and `falkon
 archive join` copies it into one that has a lookup table. `falkon archive mount` shows each as a file
@@ -9,8 +9,9 @@ system, and so do those of these that are there with the first: `ratarmount`
 the medians of the rounds, each with the lowest and the highest: the time from the start of the
 program until a random member is read, the mean time of reading further random members, the time
 to list all members, and the most memory that the program had. The archive is in the page cache;
-`zipfile` itself opens it and reads the member in the last line. DIR is where the archive is: by
-default, a temporary directory.
+`zipfile` itself opens it and reads the member in the last line. DIR is where the archives are: by
+default, a temporary directory. With --keep they stay there, and the next run takes them: `zipfile`
+needs longer to write a million members than the rounds of a tool take. --only may be repeated.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import random
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 import zipfile
@@ -28,6 +30,8 @@ import zipfile
 FALKON = os.environ.get("FALKON_BINARY", "falkon")
 GROUP = 1000
 PATIENCE_SECONDS = 600
+# A tool that searches the archive for each member reads fewer of them.
+READING_SECONDS = 20
 
 
 def name_of(number):
@@ -63,6 +67,23 @@ def tools(archive, own, place):
     return found
 
 
+def archives(site, options):
+    """The archive of `zipfile`, and the one with a lookup table."""
+    archive, own = (site / f"{name}-{options.members}-{options.bytes}.zip" for name in ("members", "own"))
+    if not own.exists():
+        begun = time.perf_counter()
+        write(archive, options.members, options.bytes)
+        note("written", begun)
+        begun = time.perf_counter()
+        subprocess.run([FALKON, "archive", "join", own, archive], check=True, stdout=subprocess.DEVNULL)
+        note("joined", begun)
+    return archive, own
+
+
+def note(what, begun):
+    print(f"{what}: {time.perf_counter() - begun:.1f} s", file=sys.stderr)
+
+
 def is_mounted(place):
     with open("/proc/self/mountinfo") as table:
         return any(line.split(" ")[4] == str(place) for line in table)
@@ -89,9 +110,11 @@ def measure(command, place, options):
             read(place, numbers[0], options.bytes)
             first = time.perf_counter() - start
             start = time.perf_counter()
-            for number in numbers[1:]:
-                read(place, number, options.bytes)
-            further = (time.perf_counter() - start) / options.reads
+            done = 0
+            while done < options.reads and time.perf_counter() - start < READING_SECONDS:
+                done += 1
+                read(place, numbers[done], options.bytes)
+            further = (time.perf_counter() - start) / done
             start = time.perf_counter()
             listed = sum(len(files) for _, _, files in os.walk(place))
             listing = time.perf_counter() - start
@@ -126,24 +149,30 @@ def main():
     parser.add_argument("--bytes", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--reads", type=int, default=1000)
+    parser.add_argument("--only", action="append", help="a tool; may be repeated")
     parser.add_argument("--directory", type=pathlib.Path)
+    parser.add_argument("--keep", action="store_true", help="what is in --directory stays for the next run")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     random.seed(1)
     results = {}
+    if options.keep and options.directory is None:
+        parser.error("--keep needs --directory")
     with tempfile.TemporaryDirectory(dir=options.directory) as site:
         site = pathlib.Path(site).resolve()
-        archive, place = site / "members.zip", site / "mount"
+        place = site / "mount"
         place.mkdir()
-        write(archive, options.members, options.bytes)
-        own = site / "own.zip"
-        subprocess.run([FALKON, "archive", "join", own, archive], check=True, stdout=subprocess.DEVNULL)
+        archive, own = archives(options.directory.resolve() if options.keep else site, options)
         for what, (command, index) in tools(archive, own, place).items():
+            if options.only and what not in options.only:
+                continue
             rounds = []
             for _ in range(options.rounds):
                 if index is not None:
                     index.unlink(missing_ok=True)
+                begun = time.perf_counter()
                 rounds.append(measure(command, place, options))
+                note(what, begun)
             failed = [one for one in rounds if isinstance(one, str)]
             results[what] = failed[:1] or list(zip(*rounds, strict=True))
         alone = [zipfile_alone(archive, options) for _ in range(options.rounds)]

@@ -3,7 +3,8 @@
 //! Python's zipfile: `cargo bench -p falkon-archive --bench million`.
 //!
 //! Members come from memory, so that the archive is measured and not the reading
-//! of a million files. `FALKON_MEMBERS` is another number of members.
+//! of a million files. `FALKON_MEMBERS` is another number of members, `FALKON_MEMBER_BYTES`
+//! another size of each, and `FALKON_ROUNDS` another number of rounds.
 //! `FALKON_BENCH_DIR` is where files are, else the temporary directory.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
@@ -13,10 +14,9 @@ use falkon_core::archive::{Member, Pattern};
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-const MEMBER_BYTES: usize = 1 << 10;
-const ROUNDS: usize = 3;
 /// Members that are read at random.
 const READS: u64 = 101;
 
@@ -28,18 +28,29 @@ archive.read(sys.argv[2])
 print(time.perf_counter() - start)
 ";
 
+/// Members of which Python's zipfile is asked for one: it holds all in memory.
+const PYTHON_MEMBERS_MAX: u64 = 2_000_000;
+
+static MEMBER_BYTES: LazyLock<usize> =
+    LazyLock::new(|| set("FALKON_MEMBER_BYTES", 1 << 10) as usize);
+static ROUNDS: LazyLock<u64> = LazyLock::new(|| set("FALKON_ROUNDS", 3));
+
+fn set(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |text| text.parse().unwrap())
+}
+
 fn main() {
-    let members: u64 =
-        std::env::var("FALKON_MEMBERS").map_or(1_000_000, |text| text.parse().unwrap());
+    let members = set("FALKON_MEMBERS", 1_000_000);
+    let (bytes, rounds) = (*MEMBER_BYTES, *ROUNDS);
     let site = match std::env::var_os("FALKON_BENCH_DIR") {
         Some(place) => tempfile::tempdir_in(place).unwrap(),
         None => tempfile::tempdir().unwrap(),
     };
     let path = site.path().join("members.zip");
-    println!("{members} members of {MEMBER_BYTES} bytes, {ROUNDS} rounds, medians");
+    println!("{members} members of {bytes} bytes, {rounds} rounds, medians");
     for (what, of) in [("noise, which is stored", noise as fn(u64) -> Vec<u8>), ("text", text)] {
         let (mut writing, mut floor) = (Vec::new(), Vec::new());
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             let _ = std::fs::remove_file(&path);
             writing.push(timed(|| write(&path, members, of)));
             let bytes = std::fs::metadata(&path).unwrap().len();
@@ -49,18 +60,27 @@ fn main() {
         println!("\n{what}: {} MB", bytes / 1_000_000);
         let (writing, floor) = (median(&mut writing), median(&mut floor));
         line("written and synced", writing);
+        println!("  {:>10} MiB of memory", memory());
         line("the same bytes alone, written and synced", floor);
         println!("  ratio {:.2}", writing.as_secs_f64() / floor.as_secs_f64());
         read(&path, members);
+        println!("  {:>10} MiB of memory", memory());
     }
+}
+
+/// The most memory that the program has had, in MiB.
+fn memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
 }
 
 fn read(path: &Path, members: u64) {
     let mut listing: Vec<Duration> =
-        (0..ROUNDS).map(|_| timed(|| assert_eq!(listed(path), members))).collect();
+        (0..*ROUNDS).map(|_| timed(|| assert_eq!(listed(path), members))).collect();
     line("listed", median(&mut listing));
     let mut matching: Vec<Duration> =
-        (0..ROUNDS).map(|_| timed(|| assert_eq!(matching(path), members))).collect();
+        (0..*ROUNDS).map(|_| timed(|| assert_eq!(matching(path), members))).collect();
     line("listed by a pattern, the newest of each name", median(&mut matching));
     let mut state = 1;
     let mut firsts: Vec<Duration> = (0..READS)
@@ -75,7 +95,7 @@ fn read(path: &Path, members: u64) {
                     Ok(())
                 };
                 Scratch::default().read(part, &member, &mut take).unwrap();
-                assert_eq!(data.len(), MEMBER_BYTES);
+                assert_eq!(data.len(), *MEMBER_BYTES);
             })
         })
         .collect();
@@ -83,6 +103,9 @@ fn read(path: &Path, members: u64) {
     line("  the slowest of 101", firsts[firsts.len() - 1]);
     let threads = WriteOptions::default().threads;
     line("checked", timed(|| assert_eq!(check(path, threads, &|_| ()).unwrap().faults, 0)));
+    if members > PYTHON_MEMBERS_MAX {
+        return;
+    }
     let wanted = String::from_utf8(name(members / 2)).unwrap();
     let python = Command::new("python3").args(["-c", PYTHON]).arg(path).arg(&wanted).output();
     match python.ok().filter(|python| python.status.success()) {
@@ -105,7 +128,7 @@ fn write(path: &Path, members: u64, of: fn(u64) -> Vec<u8>) {
 
 /// As many bytes, in pieces as the writer has them.
 fn bare(path: &Path, bytes: u64) {
-    let piece = noise(7).repeat(1024);
+    let piece = noise(7).repeat((1 << 20) / *MEMBER_BYTES);
     let mut file = std::fs::File::create(path).unwrap();
     for _ in 0..bytes / piece.len() as u64 {
         file.write_all(&piece).unwrap();
@@ -144,19 +167,19 @@ fn next(state: &mut u64) -> u64 {
 
 fn noise(at: u64) -> Vec<u8> {
     let mut state = at;
-    let mut data = Vec::with_capacity(MEMBER_BYTES);
-    while data.len() < MEMBER_BYTES {
+    let mut data = Vec::with_capacity(*MEMBER_BYTES);
+    while data.len() < *MEMBER_BYTES {
         data.extend_from_slice(&next(&mut state).to_le_bytes()[..5]);
     }
-    data.truncate(MEMBER_BYTES);
+    data.truncate(*MEMBER_BYTES);
     data
 }
 
 /// What a docking program prints.
 fn text(at: u64) -> Vec<u8> {
     let mut state = at;
-    let mut text = String::with_capacity(MEMBER_BYTES + 80);
-    while text.len() < MEMBER_BYTES {
+    let mut text = String::with_capacity(*MEMBER_BYTES + 80);
+    while text.len() < *MEMBER_BYTES {
         let mut value = || (next(&mut state) % 20_000) as f64 / 1000.0 - 10.0;
         text += &format!(
             "ATOM  C  LIG {:8.3} {:8.3} {:8.3}  {:6.3}\n",
@@ -166,7 +189,7 @@ fn text(at: u64) -> Vec<u8> {
             value()
         );
     }
-    text.truncate(MEMBER_BYTES);
+    text.truncate(*MEMBER_BYTES);
     text.into_bytes()
 }
 
