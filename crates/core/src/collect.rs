@@ -36,6 +36,10 @@ pub use failing::Unwritten;
 /// the part of the free bytes asked for with which it counts as nearly full.
 pub const SHORT_PARTS: u64 = 16;
 
+/// For how long outputs of a cancelled task have waited: whoever collects them writes them
+/// at once.
+pub const WAITED_TOO_LONG: u64 = u64::MAX;
+
 /// When archives are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CollectOptions {
@@ -264,7 +268,10 @@ impl Collector {
             Event::Entrusted { owner, item, archive, bytes, waited_micros } => {
                 let since = Time(self.now.0.saturating_sub(waited_micros));
                 let waiting = Waiting { owner, name: None, bytes, since };
-                self.stage(owner, vec![(archive, item, waiting)]);
+                self.stage(owner, vec![(archive.clone(), item, waiting)]);
+                if waited_micros == WAITED_TOO_LONG {
+                    self.sets.due_now(&archive, self.delay());
+                }
             }
             Event::Withdrawn(owner) => {
                 if let Some(Owner { open, .. }) = self.owners.remove(&owner) {
@@ -309,6 +316,16 @@ impl Collector {
         self.advance();
     }
 
+    /// The files being written that are to have outputs of these tasks.
+    #[must_use]
+    pub fn writes_of(&self, owners: &BTreeSet<OwnerId>) -> Vec<WriteId> {
+        let is_of = |writing: &Writing| {
+            writing.members.values().any(|member| owners.contains(&member.owner))
+        };
+        let found = self.writing.iter().filter(|(_, writing)| is_of(writing));
+        found.map(|(write, _)| *write).collect()
+    }
+
     /// Whether nothing is staged.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -331,12 +348,24 @@ impl Collector {
         self.sets.bytes() + self.writing_bytes
     }
 
-    /// Whether so many bytes more may be staged for others.
+    /// Whether so many bytes more may be staged for others: what a file has at most, and
+    /// as much again while that is being written.
     #[must_use]
     pub fn has_room(&self, bytes: u64) -> bool {
+        let bytes_max = self.options.data_bytes_max;
+        let waiting = self.sets.bytes().saturating_add(bytes);
         !self.is_full()
             && (self.owners.is_empty()
-                || self.bytes().saturating_add(bytes) <= self.options.data_bytes_max)
+                || (waiting <= bytes_max
+                    && self.writing_bytes.saturating_add(waiting) <= bytes_max.saturating_mul(2)))
+    }
+
+    /// Whether outputs wait that are not to be written yet, and take the room of so many
+    /// bytes more.
+    #[must_use]
+    pub fn takes_room_of(&self, bytes: u64) -> bool {
+        self.sets.has_undue()
+            && self.sets.bytes().saturating_add(bytes) > self.options.data_bytes_max
     }
 
     /// The archives that cannot be written for now, if that has changed since this
@@ -421,11 +450,15 @@ impl Collector {
             self.next_write += 1;
             let named = members.iter().map(|(item, member)| (*item, member.name.clone()));
             let oldest = members.values().map(|member| member.since).min();
+            let is_cancelled = members.values().any(|one| self.cancelled.contains(one.owner));
             self.actions.push_back(Action::Write {
                 write,
                 archive: archive.clone(),
                 members: named.collect(),
-                waited_micros: oldest.map_or(0, |oldest| self.now.since(oldest)),
+                waited_micros: match is_cancelled {
+                    true => WAITED_TOO_LONG,
+                    false => oldest.map_or(0, |oldest| self.now.since(oldest)),
+                },
             });
             self.writing_bytes += members.values().map(|member| member.bytes).sum::<u64>();
             self.writing.insert(write, Writing { archive, members });

@@ -21,6 +21,7 @@ mod leave;
 mod load;
 mod orders;
 mod overflows;
+mod pace;
 mod room;
 mod staging;
 mod streams;
@@ -319,7 +320,7 @@ impl Executor {
             data: None,
             collecting: Collecting::new(CollectOptions::default()),
             entrusting: Entrusting::default(),
-            entrusted: Entrusted::default(),
+            entrusted: Entrusted::new(CollectOptions::default().delay_micros_max),
             streams: Streams::default(),
             actions: VecDeque::new(),
         }
@@ -417,6 +418,7 @@ impl Executor {
         self.tell_data_anew();
         self.overflows.tell_anew();
         self.collecting.tell_anew();
+        self.entrusted.tell_anew();
         // Numbers of executors mean nothing in another session.
         self.collects(Collects::Itself);
         // The dispatcher may be another one: its template numbers mean nothing

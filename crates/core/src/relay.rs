@@ -441,7 +441,7 @@ impl Relay {
         } else if self.reports_held_until().is_some_and(|until| until > self.now) {
             return None;
         }
-        let mut update = self.updates.next_update(None, Vec::new(), Vec::new(), None)?;
+        let mut update = self.updates.next_update(None, Vec::new(), Vec::new(), (None, None))?;
         if tells_subtree {
             update.subtree = self.subtree.clone().map(Box::new);
             self.session.is_subtree_told = true;

@@ -6,7 +6,8 @@ use crate::codec::{
 };
 use falkon_core::collect::Unwritten;
 use falkon_core::data::declared::{
-    AssignedData, CacheRoom, Collects, DataOrder, Declared, Lend, Lists, Located, Peer, Serving,
+    AssignedData, CacheRoom, Collects, DataOrder, Declared, Lend, Lists, Located, Pace, Peer,
+    Serving,
 };
 use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
@@ -224,7 +225,9 @@ wire_struct!(Update {
     cache,
     subtree,
     unwritten,
+    pace,
 });
+wire_enum!(Pace { 0 => Behind, 1 => Ahead });
 wire_enum!(Collects { 0 => Itself, 1 => Other(executor) });
 wire_struct!(Unwritten { archive, since, error });
 wire_struct!(Subtree { process, relays, nodes, obtainable, is_unknown_obtainable });

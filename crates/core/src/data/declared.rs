@@ -310,6 +310,15 @@ pub enum Collects {
     Other(ExecutorId),
 }
 
+/// How an executor that collects for others keeps up with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// What they hand over takes so much of its link that more are to collect.
+    Behind,
+    /// That has been little for long: fewer could collect.
+    Ahead,
+}
+
 /// What an order says about data beyond that of the assigned tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DataOrder {

@@ -3,11 +3,14 @@
 //!
 //! Each file of an archive costs the store a create, and each executor that writes makes
 //! files of its own. So a group of executors shares a collector where one each would be
-//! too many. One that collects goes on until it leaves; then one of its group does.
+//! too many. One that collects goes on until it leaves; then one of its group does. Where
+//! they write so much that their collector is behind, half of the group gets another one;
+//! where one is ahead for long and there are more than there need be, others take its group
+//! over.
 
 use super::Dispatcher;
 use crate::collect::Unwritten;
-use crate::data::declared::Collects;
+use crate::data::declared::{Collects, Pace};
 use crate::dispatch::CheckError;
 use crate::dispatch::check::ensure;
 use crate::limits::{COLLECT_EXECUTORS_MIN, COLLECT_GROUP_EXECUTORS_MAX, UNWRITTEN_ARCHIVES_MAX};
@@ -83,6 +86,44 @@ impl Collectors {
                     changed.push((member, Collects::Itself));
                 }
             }
+        }
+        changed
+    }
+
+    /// A collector does not keep up: one of its group collects too, for half of the
+    /// others. Returns who collects for whom now.
+    fn behind(&mut self, id: ExecutorId) -> Vec<Assigned> {
+        if self.wanted.is_some() {
+            return Vec::new();
+        }
+        let group = self.groups.get(&id).into_iter().flatten().copied();
+        let mut others: Vec<ExecutorId> = group.collect();
+        let found = others.iter().position(|member| self.reached.contains(member));
+        let Some(founder) = found.map(|at| others.remove(at)) else { return Vec::new() };
+        self.resize(id, |group| group.remove(&founder));
+        self.found(founder);
+        let mut changed = vec![(founder, Collects::Itself)];
+        for member in others.split_off(others.len().div_ceil(2)) {
+            self.resize(id, |group| group.remove(&member));
+            changed.push(self.assign(member, founder));
+        }
+        changed
+    }
+
+    /// A collector has little to do: others collect for it and its group, if there are
+    /// more than there need be. Returns who does.
+    fn ahead(&mut self, id: ExecutorId) -> Vec<Assigned> {
+        let is_enough = self.groups.len() > self.target(self.members.len());
+        let is_other = |(_, other): &&(usize, ExecutorId)| *other != id;
+        if !is_enough || self.sizes.iter().find(is_other).is_none() {
+            return Vec::new();
+        }
+        let Some(group) = self.groups.remove(&id) else { return Vec::new() };
+        self.sizes.remove(&(group.len(), id));
+        let mut changed = Vec::new();
+        for member in std::iter::once(id).chain(group) {
+            let least = self.sizes.first().map(|(_, collector)| *collector);
+            changed.extend(least.map(|collector| self.assign(member, collector)));
         }
         changed
     }
@@ -179,12 +220,113 @@ impl Dispatcher {
         self.collector_leaves(id);
     }
 
+    /// A collector says whether it keeps up.
+    pub(super) fn collector_paces(&mut self, id: ExecutorId, pace: Pace) {
+        let assigned = match pace {
+            Pace::Behind => self.collectors.behind(id),
+            Pace::Ahead => self.collectors.ahead(id),
+        };
+        self.tell_collectors(assigned);
+    }
+
     fn tell_collectors(&mut self, assigned: impl IntoIterator<Item = Assigned>) {
         for (id, collects) in assigned {
             if let Collects::Other(collector) = collects {
                 self.name_peer(id, collector);
             }
             self.fleet.data_order(id).collects = Some(collects);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(count: u64) -> impl Iterator<Item = ExecutorId> {
+        (0..count).map(ExecutorId)
+    }
+
+    /// So many executors, of which as many collect as is usual.
+    fn joined(count: u64) -> Collectors {
+        let mut collectors = Collectors::default();
+        for id in numbers(count) {
+            collectors.joined(id, true);
+        }
+        collectors
+    }
+
+    #[test]
+    fn a_collector_that_is_behind_has_half_of_its_group_and_one_that_is_ahead_none() {
+        let mut collectors = joined(64);
+        assert_eq!(collectors.groups.len(), COLLECT_EXECUTORS_MIN);
+        let first = ExecutorId(0);
+        let group = collectors.groups[&first].clone();
+        let changed = collectors.behind(first);
+        let founder = changed[0].0;
+        assert_eq!(changed[0].1, Collects::Itself);
+        assert!(changed[1..].iter().all(|(_, now)| *now == Collects::Other(founder)));
+        assert_eq!((group.len(), changed.len(), collectors.groups[&first].len()), (3, 2, 1));
+        // Down to nobody.
+        assert_eq!(collectors.behind(first).len(), 1);
+        assert_eq!(collectors.behind(first), []);
+        assert_eq!(collectors.groups.len(), COLLECT_EXECUTORS_MIN + 2);
+        // Those that are too many are given up again, the others are not.
+        let changed = collectors.ahead(founder);
+        assert!(changed.contains(&(founder, Collects::Other(first))), "{changed:?}");
+        assert_eq!(collectors.ahead(ExecutorId(5)).len(), 4);
+        assert_eq!(collectors.ahead(ExecutorId(6)), []);
+        collectors.check(|_| true).unwrap();
+    }
+
+    #[test]
+    fn as_many_collect_as_the_user_says_however_they_keep_up() {
+        let mut collectors = Collectors { wanted: Some(1), ..Collectors::default() };
+        for id in numbers(9) {
+            collectors.joined(id, true);
+        }
+        assert_eq!(collectors.behind(ExecutorId(0)), []);
+        assert_eq!(collectors.ahead(ExecutorId(0)), []);
+        assert_eq!(collectors.groups.len(), 1);
+    }
+
+    #[test]
+    fn every_executor_knows_its_collector_whoever_joins_leaves_and_lags() {
+        for seed in 0..50_u64 {
+            let mut state = seed;
+            let mut next = |below: u64| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 33) % below
+            };
+            let mut collectors = Collectors::default();
+            let mut told: BTreeMap<ExecutorId, Collects> = BTreeMap::new();
+            for _ in 0..400 {
+                let id = ExecutorId(next(90));
+                let assigned: Vec<Assigned> = match next(8) {
+                    _ if !told.contains_key(&id) => {
+                        told.insert(id, Collects::Itself);
+                        collectors.joined(id, next(5) > 0).into_iter().collect()
+                    }
+                    0 => {
+                        told.remove(&id);
+                        collectors.left(id)
+                    }
+                    1..3 => collectors.behind(id),
+                    3..5 => collectors.ahead(id),
+                    _ => continue,
+                };
+                told.extend(assigned);
+                collectors.check(|id| told.contains_key(&id)).unwrap_or_else(|error| {
+                    panic!("seed {seed}: {error}");
+                });
+                for (id, collects) in &told {
+                    let now = match collectors.members[id] {
+                        collector if collector == *id => Collects::Itself,
+                        collector => Collects::Other(collector),
+                    };
+                    assert_eq!(now, *collects, "seed {seed}: {id} was told otherwise");
+                }
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use super::journal_room::Disk;
 use super::pages::{Page, PagePlace};
 use super::{Expiry, JoinError, Record, Selection, Subtree};
 use crate::collect::Unwritten;
-use crate::data::declared::{AssignedData, CacheRoom, DataOrder, Serving};
+use crate::data::declared::{AssignedData, CacheRoom, DataOrder, Pace, Serving};
 use crate::data::stage::Changes;
 use crate::limits::{INSTANCES_MAX, NAME_BYTES_MAX};
 use crate::provision::Waiting;
@@ -175,6 +175,9 @@ pub struct Update {
     /// The archives that it cannot write for now, if that has changed; in each session
     /// anew.
     pub unwritten: Option<Vec<Unwritten>>,
+    /// Whether it keeps up with those for whom it collects, if it has something to say of
+    /// that.
+    pub pace: Option<Pace>,
 }
 
 impl Update {
@@ -190,6 +193,7 @@ impl Update {
             && self.cache.is_none()
             && self.subtree.is_none()
             && self.unwritten.is_none()
+            && self.pace.is_none()
     }
 }
 

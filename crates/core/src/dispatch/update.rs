@@ -37,6 +37,9 @@ impl Dispatcher {
         if let Some(unwritten) = update.unwritten {
             self.collectors.note(id, unwritten);
         }
+        if let Some(pace) = update.pace {
+            self.collector_paces(id, pace);
+        }
         for held in &update.staged {
             self.stage(id, held);
         }

@@ -2,12 +2,12 @@
 //! its outputs are staged on this executor's disk, and is reported when they are
 //! in their archives.
 
-use super::entrusted::OfferId;
+use super::entrusted::{Entrusted, OfferId};
 use super::streams::{fail, name_outputs};
 use super::{Action, Executor};
 use crate::collect::{
-    self, CollectOptions, Collector, ItemId, Member, MemberName, OwnerId, Unwritten, WriteFailure,
-    WriteId,
+    self, CollectOptions, Collector, ItemId, Member, MemberName, OwnerId, Unwritten,
+    WAITED_TOO_LONG, WriteFailure, WriteId,
 };
 use crate::data::object::Object;
 use crate::dispatch::Held;
@@ -81,8 +81,8 @@ pub enum CollectAction {
         item: ItemId,
         /// Which stream.
         stream: Stream,
-        /// What the task has written.
-        captured: Captured,
+        /// What the task has written. If it cannot be staged, a file that has it stays.
+        captured: Arc<Captured>,
     },
     /// Write staged files into one file of an archive.
     Write {
@@ -207,6 +207,11 @@ impl Collecting {
         self.bytes <= COLLECT_REPORTS_BYTES_MAX && self.collector.has_room(bytes)
     }
 
+    /// Whether what waits to be written takes the room of so many bytes more.
+    pub(super) fn takes_room_of(&self, bytes: u64) -> bool {
+        self.collector.takes_room_of(bytes)
+    }
+
     /// Whether as much is staged as may be.
     pub(super) fn is_full(&self) -> bool {
         self.collector.is_full() || self.bytes > COLLECT_REPORTS_BYTES_MAX
@@ -271,6 +276,7 @@ impl Executor {
     #[must_use]
     pub fn with_collector(mut self, options: CollectOptions) -> Executor {
         self.collecting = Collecting::new(options);
+        self.entrusted = Entrusted::new(options.delay_micros_max);
         self
     }
 
@@ -329,8 +335,9 @@ impl Executor {
         self.collecting.cancelled.extend(keys);
         let reports = self.collecting.reports.iter();
         let owners = reports.filter(|(_, report)| is_cancelled(&held_of(report)));
-        let owners = owners.map(|(owner, _)| *owner).collect();
-        self.handle_collector(collect::Event::Cancel(owners));
+        let owners: BTreeSet<OwnerId> = owners.map(|(owner, _)| *owner).collect();
+        self.hurry(self.collecting.collector.writes_of(&owners));
+        self.handle_collector(collect::Event::Cancel(owners.into_iter().collect()));
     }
 
     /// A task whose outputs were on their way has ended otherwise.
@@ -345,7 +352,7 @@ impl Executor {
                     self.handle_collector(collect::Event::Free(free));
                 }
                 let Some(staging) = self.collecting.staging.remove(&item) else {
-                    return self.stream_staged(item, result.map(|_| ()));
+                    return self.stream_staged(item, result.is_ok());
                 };
                 let Staging { key, object, stays, member } = staging;
                 let result = result.map(|_| member).map_err(|error| (object.id, error));
@@ -397,6 +404,12 @@ impl Executor {
         }
     }
 
+    /// What is staged is written at once.
+    pub(super) fn flush_collector(&mut self) {
+        self.collecting.collector.handle(self.now, collect::Event::Flush);
+        self.drain_collector();
+    }
+
     fn drain_collector(&mut self) {
         while let Some(action) = self.collecting.collector.poll_action() {
             let action = match action {
@@ -409,7 +422,7 @@ impl Executor {
                     continue;
                 }
                 collect::Action::Write { write, archive, members, waited_micros } => {
-                    match self.entrusting.begin(write) {
+                    match self.entrusting.begin(write, waited_micros == WAITED_TOO_LONG) {
                         None => CollectAction::Write { write, archive, members },
                         Some(to) => {
                             CollectAction::HandOver { write, to, archive, members, waited_micros }

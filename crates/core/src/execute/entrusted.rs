@@ -2,9 +2,11 @@
 //! it waits until there is room, is staged, and is written with what is staged here.
 
 use super::collecting::SafeMembers;
+use super::pace::Pacing;
 use super::{Action, CollectAction, Executor};
 use crate::archive::split_member;
-use crate::collect::{self, ItemId, OwnerId};
+use crate::collect::{self, ItemId, OwnerId, WAITED_TOO_LONG};
+use crate::data::declared::Pace;
 use crate::limits::{COLLECT_OFFERED_ARCHIVES_MAX, URL_BYTES_MAX};
 use crate::task::Time;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,6 +23,8 @@ struct Offer {
     bytes: u64,
     /// Since when the oldest output waits.
     since: Time,
+    /// It is of a cancelled task, and written at once.
+    is_urgent: bool,
 }
 
 /// See the [module](self).
@@ -31,11 +35,33 @@ pub(super) struct Entrusted {
     /// Those on their way, each to its file.
     coming: BTreeMap<OfferId, (ItemId, Offer)>,
     coming_bytes: u64,
+    /// Whether they come as fast as they are handed over.
+    pacing: Pacing,
     /// Those that are staged.
     staged: BTreeMap<OwnerId, OfferId>,
 }
 
 impl Entrusted {
+    /// Outputs wait for so long at most.
+    pub(super) fn new(delay_micros_max: u64) -> Entrusted {
+        Entrusted { pacing: Pacing::new(delay_micros_max), ..Entrusted::default() }
+    }
+
+    /// Whether this executor keeps up, if it has something to say of that.
+    pub(super) fn take_pace(&mut self) -> Option<Pace> {
+        self.pacing.take_news()
+    }
+
+    /// Whether it has.
+    pub(super) fn has_pace(&self) -> bool {
+        self.pacing.has_news()
+    }
+
+    /// A session begins.
+    pub(super) fn tell_anew(&mut self) {
+        self.pacing.forget();
+    }
+
     /// Whether nothing waits or is on its way.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.coming.is_empty()
@@ -62,7 +88,8 @@ impl Executor {
             }
             () => {
                 let since = Time(self.now.0.saturating_sub(waited_micros));
-                let one = Offer { archive, bytes, since };
+                let is_urgent = waited_micros == WAITED_TOO_LONG;
+                let one = Offer { archive, bytes, since, is_urgent };
                 self.entrusted.waiting.push_back((offer, one));
                 return self.accept_offers();
             }
@@ -76,12 +103,18 @@ impl Executor {
             let bytes = self.entrusted.coming_bytes.saturating_add(first.bytes);
             let is_alone = self.entrusted.coming.is_empty() && self.collecting.is_empty();
             if !is_alone && !self.collecting.has_room(bytes) {
-                return;
+                if !self.collecting.takes_room_of(first.bytes) {
+                    return;
+                }
+                // What is staged here is written, and the next file's members come meanwhile.
+                self.flush_collector();
+                continue;
             }
             let Some((offer, one)) = self.entrusted.waiting.pop_front() else { return };
             let item = self.collecting.new_item();
             self.entrusted.coming_bytes = bytes;
             self.entrusted.coming.insert(offer, (item, one));
+            self.entrusted.pacing.note(self.now, true);
             self.actions.push_back(Action::Collect(CollectAction::Accept { offer, item }));
         }
     }
@@ -90,6 +123,7 @@ impl Executor {
     pub(super) fn received(&mut self, offer: OfferId, result: Result<u64, String>) {
         let Some((item, one)) = self.entrusted.coming.remove(&offer) else { return };
         self.entrusted.coming_bytes -= one.bytes;
+        self.entrusted.pacing.note(self.now, !self.entrusted.coming.is_empty());
         let free = match result {
             Ok(free) => free,
             Err(error) => {
@@ -99,8 +133,8 @@ impl Executor {
         };
         let owner = self.collecting.new_owner();
         self.entrusted.staged.insert(owner, offer);
-        let Offer { archive, bytes, since } = one;
-        let waited_micros = self.now.since(since);
+        let Offer { archive, bytes, since, is_urgent } = one;
+        let waited_micros = if is_urgent { WAITED_TOO_LONG } else { self.now.since(since) };
         self.handle_collector(collect::Event::Free(free));
         self.handle_collector(collect::Event::Entrusted {
             owner,

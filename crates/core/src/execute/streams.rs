@@ -1,6 +1,7 @@
 //! Tasks whose output streams are members of archives: what such a task has written
 //! to standard output and standard error is staged as its other outputs are, and its
-//! report names the members instead of having the bytes.
+//! report names the members instead of having the bytes. What cannot be staged, on a full
+//! disk for example, stays in the report.
 
 use super::{Action, CollectAction, Executor};
 use crate::archive::split_member;
@@ -25,8 +26,18 @@ struct Ending {
 pub(super) struct Streams {
     next: u64,
     ending: BTreeMap<u64, Ending>,
-    /// The streams on their way, and whose they are.
-    staging: BTreeMap<ItemId, (u64, Member)>,
+    /// The streams on their way.
+    staging: BTreeMap<ItemId, Staging>,
+}
+
+/// A stream on its way.
+#[derive(Debug)]
+struct Staging {
+    /// Whose it is.
+    number: u64,
+    stream: Stream,
+    captured: Arc<Captured>,
+    member: Member,
 }
 
 impl Streams {
@@ -45,13 +56,13 @@ impl Streams {
 
     /// A stream is staged, or cannot be. Returns its task once nothing of it is on
     /// its way any more; `None` also if the item is no stream.
-    fn staged(&mut self, item: ItemId, result: Result<(), String>) -> Option<Ending> {
-        let (number, member) = self.staging.remove(&item)?;
+    fn staged(&mut self, item: ItemId, is_staged: bool) -> Option<Ending> {
+        let Staging { number, stream, captured, member } = self.staging.remove(&item)?;
         let ending = self.ending.get_mut(&number)?;
         ending.open -= 1;
-        match result {
-            Ok(()) => ending.members.push(member),
-            Err(error) => fail(&mut ending.report, &error),
+        match is_staged {
+            true => ending.members.push(member),
+            false => put_back(&mut ending.report, stream, captured),
         }
         match ending.open {
             0 => self.ending.remove(&number),
@@ -70,6 +81,16 @@ pub(super) fn fail(report: &mut Report, error: &str) {
     }
     detail.error.push_str(error);
     report.detail = Some(Arc::new(detail));
+}
+
+/// A report has the bytes of a stream after all.
+fn put_back(report: &mut Report, stream: Stream, captured: Arc<Captured>) {
+    let detail = report.detail.take().map_or_else(Detail::default, Arc::unwrap_or_clone);
+    let captured = Arc::unwrap_or_clone(captured);
+    report.detail = Some(Arc::new(match stream {
+        Stream::Stdout => Detail { stdout: captured, ..detail },
+        Stream::Stderr => Detail { stderr: captured, ..detail },
+    }));
 }
 
 fn without_members(mut detail: Detail) -> Detail {
@@ -140,15 +161,21 @@ impl Executor {
         for Taken { stream, captured, archive, name } in streams {
             let item = self.collecting.new_item();
             let member = Member { item, archive, name, bytes: captured.total_bytes };
-            self.streams.staging.insert(item, (number, member));
+            let captured = Arc::new(captured);
+            let staging = Staging { number, stream, captured: Arc::clone(&captured), member };
+            self.streams.staging.insert(item, staging);
             let stage = CollectAction::StageStream { item, stream, captured };
             self.actions.push_back(Action::Collect(stage));
         }
     }
 
     /// A stream of a task is staged, or cannot be.
-    pub(super) fn stream_staged(&mut self, item: ItemId, result: Result<(), String>) {
-        if let Some(Ending { report, members, .. }) = self.streams.staged(item, result) {
+    pub(super) fn stream_staged(&mut self, item: ItemId, is_staged: bool) {
+        if !is_staged {
+            // The disk may be full of what waits there.
+            self.flush_collector();
+        }
+        if let Some(Ending { report, members, .. }) = self.streams.staged(item, is_staged) {
             self.all_staged(report, members);
         }
     }

@@ -3,6 +3,7 @@
 
 use super::Executor;
 use crate::collect::Unwritten;
+use crate::data::declared::Pace;
 use crate::data::stage::Changes;
 use crate::dispatch::check::ensure;
 use crate::dispatch::{CheckError, Held, Update};
@@ -24,7 +25,8 @@ impl Executor {
         let kept = self.overflows.next();
         let staged = self.collecting.next();
         let unwritten = self.collecting.unwritten();
-        self.updates.next_update(changes, kept, staged, unwritten)
+        let pace = self.entrusted.take_pace();
+        self.updates.next_update(changes, kept, staged, (unwritten, pace))
     }
 
     /// Until when reports wait for those that follow them, if they do. The
@@ -42,6 +44,7 @@ impl Executor {
             && !self.updates.is_full()
             && !self.overflows.is_telling()
             && !self.collecting.has_news()
+            && !self.entrusted.has_pace()
             && self.updates.has_only_reports(self.collecting.is_telling());
         held.then_some(until)
     }
@@ -135,12 +138,13 @@ impl Updates {
         cache: Option<Box<Changes>>,
         kept: Vec<(u64, u64)>,
         staged: Vec<Held>,
-        unwritten: Option<Vec<Unwritten>>,
+        (unwritten, pace): (Option<Vec<Unwritten>>, Option<Pace>),
     ) -> Option<Update> {
         if cache.is_none()
             && kept.is_empty()
             && staged.is_empty()
             && unwritten.is_none()
+            && pace.is_none()
             && self.pending.is_empty()
             && self.returned.is_empty()
             && !self.recalled
@@ -163,6 +167,7 @@ impl Updates {
         Some(Update {
             subtree: None,
             unwritten,
+            pace,
             cache,
             kept,
             staged,

@@ -59,7 +59,7 @@ impl Ended {
     }
 
     /// The streams that are to be staged are, or cannot be. Returns them.
-    fn stage(&mut self, result: &Result<u64, String>) -> Vec<(ItemId, Stream, Captured)> {
+    fn stage(&mut self, result: &Result<u64, String>) -> Vec<(ItemId, Stream, Arc<Captured>)> {
         let mut staged = Vec::new();
         for action in std::mem::take(&mut self.actions) {
             let CollectAction::StageStream { item, stream, captured } = action else {
@@ -102,7 +102,7 @@ fn streams_are_staged_with_their_bytes_and_reported_without() {
     let found: Vec<_> = staged.iter().map(|(_, stream, captured)| (*stream, captured)).collect();
     let (stdout, stderr) = (stream("out", "stdout"), stream("err", "stderr"));
     let without = |captured: Captured| Captured { member: None, ..captured };
-    let (stdout, stderr) = (without(stdout), without(stderr));
+    let (stdout, stderr) = (Arc::new(without(stdout)), Arc::new(without(stderr)));
     assert_eq!(found, [(Stream::Stdout, &stdout), (Stream::Stderr, &stderr)]);
     let written = ended.write(Ok("/logs.zip".into()));
     let names: Vec<&str> = written.iter().map(|name| &**name).collect();
@@ -124,12 +124,17 @@ fn a_task_that_fails_is_reported_at_once_with_what_it_has_printed() {
 }
 
 #[test]
-fn a_stream_that_cannot_be_staged_or_written_fails_its_task() {
+fn a_stream_that_cannot_be_staged_is_in_the_report() {
     let mut ended = Ended::new(Outcome::Exit(0), detail());
     ended.stage(&Err("full".to_owned()));
-    let (outcome, error, [stdout, _]) = ended.report();
-    assert_eq!((outcome, error, &stdout.member), (Outcome::NoOutput, "full; full", &None));
+    let (outcome, error, [stdout, stderr]) = ended.report();
+    assert_eq!((outcome, error), (Outcome::Exit(0), ""));
+    assert_eq!(*stdout, Captured { member: None, ..stream("out", "stdout") });
+    assert_eq!(*stderr, Captured { member: None, ..stream("err", "stderr") });
+}
 
+#[test]
+fn a_stream_that_cannot_be_written_fails_its_task() {
     let mut ended = Ended::new(Outcome::Exit(0), detail());
     ended.stage(&Ok(u64::MAX));
     ended.write(Err(WriteFailure::Refused("read-only".to_owned())));

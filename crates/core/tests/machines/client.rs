@@ -25,6 +25,8 @@ pub(crate) struct Client {
     outputs: BTreeSet<Overflow>,
     /// What results say that went wrong.
     pub(crate) errors: BTreeMap<u64, String>,
+    /// The tasks whose results have what they printed.
+    pub(crate) printed: BTreeSet<u64>,
     pub(crate) ended: RunSet,
     pub(crate) accepted: u64,
     /// Tasks it asked to be cancelled.
@@ -50,6 +52,7 @@ impl Client {
             log: Vec::new(),
             outputs: BTreeSet::new(),
             errors: BTreeMap::new(),
+            printed: BTreeSet::new(),
             ended: RunSet::default(),
             accepted: 0,
             cancelled: RunSet::default(),
@@ -179,6 +182,8 @@ impl Client {
                 let error = run.detail.as_ref().map(|detail| &detail.error);
                 self.errors
                     .extend(error.filter(|error| !error.is_empty()).map(|it| (task, it.clone())));
+                let printed = run.detail.as_ref().is_some_and(|it| !it.stdout.head.is_empty());
+                self.printed.extend(printed.then_some(task));
                 let result = (task, run.outcome, run.attempts);
                 if let Some(before) = self.log.get(at) {
                     assert_eq!(*before, result, "position {at} comes again as another");

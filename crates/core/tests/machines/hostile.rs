@@ -230,6 +230,7 @@ fn event() -> impl Strategy<Value = Event> {
                 connection,
                 update: Update { cache: None,
                     unwritten: None,
+                    pace: None,
                     subtree,
                     kept,
                     number,

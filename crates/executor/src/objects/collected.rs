@@ -9,6 +9,7 @@ use falkon_core::data::cache::TierId;
 use falkon_core::data::object::Object;
 use falkon_core::data::stage::{Event as StageEvent, PartialId, WriteError};
 use falkon_core::execute::{CollectAction, CollectEvent, TaskKey};
+use falkon_core::result::Overflow;
 use falkon_data::cache::{Copies, DiskCache};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,15 +67,19 @@ impl Objects {
                 });
             }
             CollectAction::StageStream { item, stream, captured } => {
-                let file = captured.overflow.map(|overflow| {
-                    self.overflow.take(overflow.number, stream).ok_or("what it has printed is gone")
-                });
+                let (overflow, log) = (self.overflow.clone(), self.log.clone());
                 self.blocking(move || {
-                    let result = match file {
-                        Some(Ok(file)) => staged.stage(item, file.path()),
-                        Some(Err(gone)) => Err(gone.to_owned()),
+                    let result = match captured.overflow {
+                        Some(Overflow { number, .. }) => {
+                            let staged = staged.stage(item, &overflow.file(number, stream));
+                            // What is staged is no file of the directory any more.
+                            staged.inspect(|_| drop(overflow.take(number, stream)))
+                        }
                         None => staged.stage_bytes(item, &captured.head),
                     };
+                    if let Err(error) = &result {
+                        log(&format!("a stream is delivered with its result: {error}"));
+                    }
                     FromObjects::Collect(CollectEvent::Staged { item, result })
                 });
             }

@@ -12,7 +12,8 @@ mod refusals;
 use data::{cache_state, found_object, object_status, placed};
 use falkon_core::collect::Unwritten;
 use falkon_core::data::declared::{
-    AssignedData, CacheRoom, Collects, DataOrder, Declared, Lend, Lists, Located, Peer, Serving,
+    AssignedData, CacheRoom, Collects, DataOrder, Declared, Lend, Lists, Located, Pace, Peer,
+    Serving,
 };
 use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{Changes, Count, Usage};
@@ -570,6 +571,7 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
         ..Update::default()
     };
     let failing = Update { number: 2, unwritten: Some(unwritten()), ..Update::default() };
+    let behind = Update { number: 3, pace: Some(Pace::Behind), ..Update::default() };
     let lending = Update { number: 1, subtree: Some(Box::new(subtree())), ..Update::default() };
     vec![
         ("join_serving", FromExecutor::Join(Join { serves: Some(serves), ..join.clone() })),
@@ -580,6 +582,7 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
         ("update_cache_anew", cached(1, Changes { anew: true, ..Changes::default() })),
         ("update_subtree", FromExecutor::Update(lending)),
         ("update_unwritten", FromExecutor::Update(failing)),
+        ("update_pace", FromExecutor::Update(behind)),
         ("heartbeat", FromExecutor::Update(Update { number: 10, ..Update::default() })),
     ]
 }

@@ -182,7 +182,7 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let none = b"\x92\x00\xc4\x00";
     let assigned = |objects: &[u8]| {
         let head = b"\x98\x00\x00\x00\x00\x00\x92\x00\x00";
-        [&head[..], no_rows, b"\x93", objects, none, none].concat()
+        [&head[..], no_rows, b"\x94", objects, none, none, b"\xc4\x00"].concat()
     };
     let many = list_of(&assigned(b"\x90"));
     let holders = [&b"\x91\x92"[..], &object, b"\x93", &list_of(b"\x00"), b"\xc2\xc0"].concat();
@@ -195,7 +195,7 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     }
     // What an executor keeps, and is to discard.
     let runs = list_of(b"\x92\x00\x00");
-    let kept = [&b"\x92\x01\x9a\x00\x90\x90\xc2\xc2\x90"[..], &runs, b"\xc0\xc0\xc0"].concat();
+    let kept = [&b"\x92\x01\x9b\x00\x90\x90\xc2\xc2\x90"[..], &runs, b"\xc0\xc0\xc0\xc0"].concat();
     assert!(FromExecutor::from_bytes(&kept).is_ok());
     all_bounded(&kept);
     let discard = [&b"\x92\x01\x9a\x00\x90\x90\x00\x90\x90\x90"[..], &runs, b"\xc0\xc2"].concat();
@@ -207,8 +207,8 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let obtainable = list_of(b"\x94\x00\x00\x00\x90");
     let none = &b"\x90"[..];
     for lists in [[&relays[..], none, none], [none, &nodes, none], [none, none, &obtainable]] {
-        let head = &b"\x92\x01\x9a\x00\x90\x90\xc2\xc2\x90\x90\xc0\x95\x00"[..];
-        let update = [head, &lists.concat(), b"\xc2\xc0"].concat();
+        let head = &b"\x92\x01\x9b\x00\x90\x90\xc2\xc2\x90\x90\xc0\x95\x00"[..];
+        let update = [head, &lists.concat(), b"\xc2\xc0\xc0"].concat();
         assert!(FromExecutor::from_bytes(&update).is_ok());
         all_bounded(&update);
     }
@@ -218,7 +218,8 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     all_bounded(&unmet);
     // Archives that an executor cannot write.
     let unwritten = list_of(b"\x93\xa0\x00\xa0");
-    let update = [&b"\x92\x01\x9a\x00\x90\x90\xc2\xc2\x90\x90\xc0\xc0"[..], &unwritten].concat();
+    let update =
+        [&b"\x92\x01\x9b\x00\x90\x90\xc2\xc2\x90\x90\xc0\xc0"[..], &unwritten, b"\xc0"].concat();
     assert!(FromExecutor::from_bytes(&update).is_ok());
     all_bounded(&update);
     // What an executor says of its cache.
@@ -232,8 +233,9 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
         [none, none, &ids, none],
         [none, none, none, &silent],
     ] {
-        let head = &b"\x92\x01\x9a\x00\x90\x90\xc2\xc2\x90\x90\x97\xc2\x90"[..];
-        let update = [head, removed, named, b"\xc0", unobtainable, silent, b"\xc0\xc0"].concat();
+        let head = &b"\x92\x01\x9b\x00\x90\x90\xc2\xc2\x90\x90\x97\xc2\x90"[..];
+        let update =
+            [head, removed, named, b"\xc0", unobtainable, silent, b"\xc0\xc0\xc0"].concat();
         assert!(FromExecutor::from_bytes(&update).is_ok());
         all_bounded(&update);
     }
@@ -256,7 +258,7 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let one = [&b"\x91\x98\x00\x00\x00\x92\x00\x00\x91\x09\x00\x00"[..], &named].concat();
     for reports in [list_of(&report), one] {
         let update =
-            [&b"\x92\x01\x9a\x00"[..], &reports, b"\x90\xc2\xc2\x90\x90\xc0\xc0\xc0"].concat();
+            [&b"\x92\x01\x9b\x00"[..], &reports, b"\x90\xc2\xc2\x90\x90\xc0\xc0\xc0\xc0"].concat();
         assert!(FromExecutor::from_bytes(&update).is_ok());
         all_bounded(&update);
     }

@@ -4,7 +4,7 @@
 
 use crate::examples::variants;
 use falkon_core::collect::Unwritten;
-use falkon_core::data::declared::{CacheRoom, Serving};
+use falkon_core::data::declared::{CacheRoom, Pace, Serving};
 use falkon_core::data::limits::{BROADCASTS_MAX, CHANGES_OBJECTS_MAX};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
@@ -356,6 +356,7 @@ fn the_largest_message_of_every_kind_from_an_executor_fits_a_frame() {
         cache: Some(Box::new(changes)),
         subtree: Some(Box::new(subtree())),
         unwritten: Some(vec![unwritten; UNWRITTEN_ARCHIVES_MAX]),
+        pace: Some(Pace::Behind),
     };
     let all = [FromExecutor::Join(join), FromExecutor::Update(update)];
     all_fit("from an executor", MESSAGE_BYTES_MAX, &all);

@@ -12,8 +12,8 @@ mod status;
 use crate::examples;
 use data::{
     access, access_error, assigned_data, cache_room, changes, data_order, declared, lists, object,
-    object_id, object_status, policy, policy_error, policy_name, purpose, serving, shared_text,
-    ticket, unwritten, usage,
+    object_id, object_status, pace, policy, policy_error, policy_name, purpose, serving,
+    shared_text, ticket, unwritten, usage,
 };
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, Join, Lease, Order, Prepare, RequestError, Selection, Update,
@@ -559,10 +559,10 @@ pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
     let tasks = (vec(report(), 0..20), vec(held(), 0..5), vec(held(), 0..5));
     let kept = vec((number(), number()), 0..5);
     let lent = option::of(subtree().prop_map(Box::new));
-    let besides = (option::of(changes()), lent, option::of(unwritten()));
+    let besides = (option::of(changes()), lent, option::of(unwritten()), option::of(pace()));
     let update = (number(), tasks, flags, kept, besides).prop_map(
         |(number, (reports, returned, staged), (recalled, leaving), kept, besides)| {
-            let (cache, subtree, unwritten) = besides;
+            let (cache, subtree, unwritten, pace) = besides;
             Update {
                 number,
                 reports,
@@ -574,6 +574,7 @@ pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
                 cache,
                 subtree,
                 unwritten,
+                pace,
             }
         },
     );

@@ -3,7 +3,8 @@
 use super::{bytes, executor, number, small, text, time};
 use falkon_core::collect::Unwritten;
 use falkon_core::data::declared::{
-    AssignedData, CacheRoom, Collects, DataOrder, Declared, Lend, Lists, Located, Peer, Serving,
+    AssignedData, CacheRoom, Collects, DataOrder, Declared, Lend, Lists, Located, Pace, Peer,
+    Serving,
 };
 use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
@@ -272,6 +273,10 @@ pub(super) fn policy_error() -> impl Strategy<Value = PolicyError> {
         (prop::sample::select(options), policy_name())
             .prop_map(|(option, policy)| PolicyError::NotWith { option, policy }),
     ]
+}
+
+pub(super) fn pace() -> impl Strategy<Value = Pace> {
+    prop::sample::select(vec![Pace::Behind, Pace::Ahead])
 }
 
 pub(super) fn unwritten() -> impl Strategy<Value = Vec<Unwritten>> {
