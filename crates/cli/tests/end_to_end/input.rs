@@ -99,7 +99,7 @@ fn command_lines_and_files_that_make_no_sense_run_nothing() {
     check(&["--", "@nop"], "there is no builtin `@nop`");
     check(&["--", "@sleep", "long"], "@sleep takes one number of seconds");
     check(&["--range", "1-3", "--", "echo", "{2}"], "`{2}`");
-    check(&["--env", "x", "--", "true"], "write --env NAME=VALUE");
+    check(&["--env", "x", "--", "true"], "write --env x=VALUE");
 
     let file = |name: &str, text: &str, message: &str| {
         site.write(name, text);

@@ -1,6 +1,5 @@
-//! Arbitrary values of everything that travels. Numbers are of all sizes,
-//! texts and byte strings cross the boundaries of their encodings, and a
-//! value need not make sense: the codec does not judge.
+//! Arbitrary values of everything that travels: numbers of all sizes, texts and bytes across the
+//! boundaries of their encodings. A value need not make sense: the codec does not judge.
 
 mod data;
 mod options;
