@@ -247,7 +247,10 @@ fn parts_of_an_object_on_its_way_are_served_and_then_the_whole() {
         assert_eq!(rig.put("later", &content), id);
         rig.cache.discard(TIER, partial);
         assert!(fetch(all(id, Some(whole))).unwrap() == content, "{level}");
+        // As while its file is moved, until the core says otherwise.
         rig.cache.delete(TIER, id).unwrap();
+        assert!(matches!(fetch(piece), Err(PeerError::Coming)), "{level}");
+        rig.coming.lock().unwrap().remove(&id);
         assert!(matches!(fetch(piece), Err(PeerError::Gone)), "{level}");
     }
 }
