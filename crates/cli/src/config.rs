@@ -90,7 +90,7 @@ pub(crate) enum ConfigError {
         table: String,
         /// The key.
         key: String,
-        /// What is wrong with it.
+        /// Why the option does not take the value.
         error: String,
     },
     /// A key stands outside of every table.

@@ -70,7 +70,7 @@ pub(crate) enum DataArgError {
         least = bytes_text(STRIPE_BYTES)
     )]
     Lent {
-        /// What was given.
+        /// The value of the option.
         text: String,
     },
     /// No such eviction policy.

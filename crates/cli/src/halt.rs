@@ -3,7 +3,7 @@
 use falkon_core::result::Counts;
 use std::str::FromStr;
 
-/// What is counted.
+/// The ended tasks that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
     Failed,

@@ -18,8 +18,8 @@ impl NotifyArgs {
         self.notify.is_some()
     }
 
-    /// Runs the command, and returns the exit that it was told of: whatever becomes of the
-    /// command changes nothing about the tasks.
+    /// Runs the command with the exit status of the tasks, and returns that status, also if the
+    /// command fails.
     pub(crate) fn after(&self, exit: Exit) -> Exit {
         let Some(command) = &self.notify else { return exit };
         let ran = Command::new("/bin/sh")

@@ -159,7 +159,7 @@ pub(crate) enum PlanError {
         name: String,
         /// The line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// Why the line cannot be read.
         error: TableError,
     },
     /// `--colsep` without a character.

@@ -1,5 +1,4 @@
-//! What is read of objects that are shown: in blocks, each from an executor that holds the
-//! object.
+//! Reads of mounted objects: each block is read from an executor that holds the object.
 
 use super::keys::{Node, Tree};
 use crate::access::connect;
@@ -51,7 +50,7 @@ enum BlockError {
     /// None of those that hold it gives it.
     #[error("no executor that holds it gives it ({said})")]
     Refused {
-        /// What they said.
+        /// The answers of its holders.
         said: String,
     },
     /// There is no room for it here.

@@ -89,7 +89,7 @@ impl Stripe {
     }
 }
 
-/// What somebody was told of an object.
+/// The sources that the lenders and readers of an object were told to use.
 #[derive(Debug, Default)]
 struct Told {
     /// From whom each lender copies each of its stripes.
