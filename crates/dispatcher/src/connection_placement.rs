@@ -31,6 +31,9 @@ const SHARE_CONNECTIONS: u64 = 8192;
 const WAITING_CONNECTIONS_MAX: u64 = 256;
 /// The share of the dispatcher's descriptors that they may take.
 const WAITING_SHARE: u64 = 8;
+/// The longest time that a new connection waits for a place among them. Those
+/// behind it wait in the system's queue meanwhile.
+const PLACE_WAIT: Duration = Duration::from_secs(1);
 /// Pause before a concentrator is started again after one could not be.
 const START_AGAIN: Duration = Duration::from_secs(1);
 
@@ -73,14 +76,15 @@ struct Bounds {
     each_max: u64,
     concentrators_max: u64,
     /// Connections that wait for concentrators.
-    waiting_max: u64,
+    waiting_max: usize,
 }
 
 impl Bounds {
     fn new(wanted: Concentrators, descriptors: u64) -> Bounds {
         let all = descriptors.saturating_sub(OWN_DESCRIPTORS_SPARE).max(1);
-        let waiting_max = (all / WAITING_SHARE).min(WAITING_CONNECTIONS_MAX);
-        let own = all - waiting_max;
+        let waiting = (all / WAITING_SHARE).min(WAITING_CONNECTIONS_MAX);
+        let waiting_max = usize::try_from(waiting).unwrap_or(usize::MAX);
+        let own = all - waiting;
         let concentrators = own / CONCENTRATORS_SHARE / CONCENTRATOR_DESCRIPTORS;
         let concentrators_max = concentrators.min(CONCENTRATORS_MAX);
         let each_max = descriptors.saturating_sub(DESCRIPTORS_SPARE).max(1);
@@ -150,8 +154,10 @@ impl ConnectionPlacement {
 
     /// Passes a new connection to the process that is to hold it; returns it if
     /// that is this process. A connection for which no process has room is
-    /// closed. Does not wait.
-    pub(super) fn place(&mut self, stream: TcpStream) -> Option<(OwnConnection, TcpStream)> {
+    /// closed. Waits for a crowd that is on its way to the concentrators, and not
+    /// for one that hangs: each takes part of the places at most, as the
+    /// connections go to the one that has fewest waiting.
+    pub(super) async fn place(&mut self, stream: TcpStream) -> Option<(OwnConnection, TcpStream)> {
         let own = self.own.load(Ordering::Relaxed);
         if own < self.bounds.own_max {
             return Some((OwnConnection::take(&self.own), stream));
@@ -176,7 +182,11 @@ impl ConnectionPlacement {
                     member.give_up();
                     stream = back;
                 }
-                Err(NotPassed::NoRoom) => {
+                Err(NotPassed::NoRoom(back)) => {
+                    stream = back;
+                    if waiting.has_place(PLACE_WAIT).await {
+                        continue;
+                    }
                     let why = "more wait for concentrators, which do not take them, than may";
                     self.handle.refusals.refused(RefusedKind::Own, &why);
                     return None;
@@ -236,7 +246,7 @@ mod tests {
                 let bounds = Bounds::new(wanted, descriptors);
                 let mut own = bounds.own_max + bounds.concentrators_max * CONCENTRATOR_DESCRIPTORS;
                 if bounds.concentrators_max > 0 {
-                    own += bounds.waiting_max;
+                    own += bounds.waiting_max as u64;
                 }
                 prop_assert!(own + OWN_DESCRIPTORS_SPARE <= descriptors);
                 prop_assert!(bounds.each_max + DESCRIPTORS_SPARE <= descriptors);

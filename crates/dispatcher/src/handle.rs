@@ -78,8 +78,8 @@ impl Handle {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
     }
 
-    /// Accepts connections for ever, and waits neither for them nor for those
-    /// that hold them: this process or others, as `concentrators` says.
+    /// Accepts connections for ever, and waits neither for them nor for a process
+    /// that hangs: this process holds them or others, as `concentrators` says.
     pub async fn serve(
         self,
         listener: TcpListener,
@@ -101,7 +101,7 @@ impl Handle {
             if self.connections.load(Ordering::Relaxed) >= CONNECTIONS_MAX as u64 {
                 continue;
             }
-            let Some((place, stream)) = placement.place(stream) else { continue };
+            let Some((place, stream)) = placement.place(stream).await else { continue };
             let Some(entrant) = acceptor.arrive(from.ip()).await else {
                 self.refused(&AcceptError::Busy);
                 continue;

@@ -1,5 +1,5 @@
-//! Sockets on their way to a concentrator. Whoever passes them never waits: a
-//! concentrator that hangs must not keep new connections from the others.
+//! Sockets on their way to a concentrator. Whoever passes them never waits for
+//! one that hangs: it must not keep new connections from the others.
 
 use falkon_core::dispatch::ConnectionId;
 use falkon_net::concentrator::Arrivals;
@@ -7,41 +7,42 @@ use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::mpsc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::timeout;
 
-/// Sockets that wait until their concentrators take them: how many there are,
-/// and how many there may be.
+/// Sockets that wait until their concentrators take them: how many there may be.
 #[derive(Debug, Clone)]
-pub(super) struct WaitingRoom {
-    taken: Arc<AtomicU64>,
-    sockets_max: u64,
-}
+pub(super) struct WaitingRoom(Arc<Semaphore>);
 
 impl WaitingRoom {
-    pub(super) fn new(sockets_max: u64) -> WaitingRoom {
-        WaitingRoom { taken: Arc::default(), sockets_max }
+    pub(super) fn new(sockets_max: usize) -> WaitingRoom {
+        WaitingRoom(Arc::new(Semaphore::new(sockets_max)))
     }
 
     /// A place, if one is free.
-    fn enter(&self) -> Option<Permit> {
-        let enter = |taken| (taken < self.sockets_max).then_some(taken + 1);
-        let entered = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter);
-        entered.ok().map(|_| Permit(Arc::clone(&self.taken)))
+    fn enter(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0).try_acquire_owned().ok()
+    }
+
+    /// Waits until a place is free, for `limit` at most. Returns whether one is.
+    pub(super) async fn has_place(&self, limit: Duration) -> bool {
+        matches!(timeout(limit, self.0.acquire()).await, Ok(Ok(_)))
     }
 }
 
-/// A permit of the waiting room; returned when dropped.
+/// One of the sockets that wait for a concentrator, as long as it does.
 #[derive(Debug)]
-struct Permit(Arc<AtomicU64>);
+struct Counted(Arc<AtomicU64>);
 
-impl Permit {
-    fn take(counted: &Arc<AtomicU64>) -> Permit {
+impl Counted {
+    fn count(counted: &Arc<AtomicU64>) -> Counted {
         counted.fetch_add(1, Ordering::Relaxed);
-        Permit(Arc::clone(counted))
+        Counted(Arc::clone(counted))
     }
 }
 
-impl Drop for Permit {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -52,8 +53,8 @@ impl Drop for Permit {
 struct Waiting {
     connection: ConnectionId,
     stream: TcpStream,
-    /// In the room of all, and among those of this concentrator.
-    _permits: [Permit; 2],
+    _counted: Counted,
+    _place: OwnedSemaphorePermit,
 }
 
 /// Why a socket was not passed on.
@@ -61,8 +62,8 @@ struct Waiting {
 pub(super) enum NotPassed {
     /// The concentrator has ended; here is the socket.
     Ended(TcpStream),
-    /// The waiting room is full.
-    NoRoom,
+    /// The waiting room is full; here is the socket.
+    NoRoom(TcpStream),
 }
 
 /// The way to one concentrator.
@@ -108,9 +109,9 @@ impl Passing {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return Err(NotPassed::Ended(stream)),
         }
-        let Some(place) = room.enter() else { return Err(NotPassed::NoRoom) };
-        let waiting =
-            Waiting { connection, stream, _permits: [place, Permit::take(&self.waiting)] };
+        let Some(place) = room.enter() else { return Err(NotPassed::NoRoom(stream)) };
+        let counted = Counted::count(&self.waiting);
+        let waiting = Waiting { connection, stream, _counted: counted, _place: place };
         self.queue.send(waiting).map_err(|refused| NotPassed::Ended(refused.0.stream))
     }
 }
@@ -121,7 +122,9 @@ mod tests {
     use futures_util::FutureExt;
     use std::net::TcpListener;
 
-    const WAITING_MAX: u64 = 5;
+    const WAITING_MAX: usize = 5;
+    /// Longer than any test.
+    const LIMIT: Duration = Duration::from_secs(600);
     /// More than the system keeps on their way.
     const SOCKETS_MAX: u64 = 100_000;
 
@@ -131,7 +134,7 @@ mod tests {
             let stream = stream.try_clone().unwrap();
             match passing.pass(ConnectionId(number), stream, room) {
                 Ok(()) => true,
-                Err(NotPassed::NoRoom) => false,
+                Err(NotPassed::NoRoom(_)) => false,
                 Err(NotPassed::Ended(_)) => panic!("it has not ended"),
             }
         };
@@ -146,7 +149,7 @@ mod tests {
         let (ours, theirs) = Arrivals::pair().unwrap();
         let hanging = Passing::new(ours);
         let passed = fill(&hanging, &room, &stream);
-        assert_eq!(hanging.waiting(), WAITING_MAX);
+        assert_eq!(hanging.waiting(), WAITING_MAX as u64);
         // Other sockets are passed on all the same.
         let (ours, other) = Arrivals::pair().unwrap();
         let healthy = Passing::new(ours);
@@ -173,10 +176,32 @@ mod tests {
         let hanging = Passing::new(ours);
         fill(&hanging, &room, &stream);
         drop(theirs);
-        while room.taken.load(Ordering::Relaxed) > 0 {
+        while room.0.available_permits() < WAITING_MAX {
             tokio::task::yield_now().await;
         }
         let last = hanging.pass(ConnectionId(0), stream, &room);
         assert!(matches!(last, Err(NotPassed::Ended(_))), "{last:?}");
+    }
+
+    #[tokio::test]
+    async fn a_crowd_waits_for_room_until_a_concentrator_takes_what_it_has() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let room = WaitingRoom::new(WAITING_MAX);
+        let (ours, theirs) = Arrivals::pair().unwrap();
+        let busy = Passing::new(ours);
+        let passed = fill(&busy, &room, &stream);
+        assert!(!room.has_place(Duration::ZERO).await);
+        let theirs = Arrivals::over(theirs).unwrap();
+        let takes = async {
+            for number in 0..=passed {
+                assert_eq!(theirs.next().await.unwrap().connection, ConnectionId(number));
+            }
+        };
+        let waits = async {
+            assert!(room.has_place(LIMIT).await);
+            busy.pass(ConnectionId(passed), stream, &room).unwrap();
+        };
+        tokio::join!(takes, waits);
     }
 }
