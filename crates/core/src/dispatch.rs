@@ -28,6 +28,7 @@ mod expire;
 mod explain;
 mod fleet;
 mod foresight;
+mod holdings;
 mod inspect;
 mod instance;
 mod instances;
@@ -73,6 +74,7 @@ use crate::task::{AllocationId, ExecutorId, InstanceId, Resources, Submission, T
 use collectors::Collectors;
 use comeback::Comeback;
 use fleet::{Executor, Fleet};
+use holdings::HeldLog;
 use instance::Instance;
 use instances::Instances;
 use journal_room::JournalRoom;
@@ -95,6 +97,7 @@ pub use event::{
     Lease, Order, Prepare, Reply, RequestError, Update,
 };
 pub use explain::{Explained, Obstacle, Offering};
+pub use holdings::Holdings;
 pub use inspect::{
     Access, AccessError, Earlier, FoundObject, HolderStatus, ObjectStatus, Purpose, Scope,
 };
@@ -141,6 +144,8 @@ pub struct Dispatcher {
     collectors: Collectors,
     /// The relays that lend this dispatcher's executors.
     lent_to: BTreeSet<u64>,
+    /// What executors hold, for these.
+    held_log: HeldLog,
     /// Demand on its way down to relays.
     unmet: Unmet,
 }

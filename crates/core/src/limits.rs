@@ -36,6 +36,11 @@ pub const UNMET_MICROS: u64 = 500_000;
 pub const RELAY_UNMET_MICROS: u64 = 600_000_000;
 /// Relays below one another and side by side that one dispatcher knows of.
 pub const SUBTREE_RELAYS_MAX: usize = 4096;
+/// Objects that executors hold of which a relay tells the dispatcher above.
+pub const HOLDINGS_OBJECTS_MAX: usize = 1 << 14;
+/// Objects whose first holder has come or last one has gone since a relay asked; beyond
+/// that, the relay is told all anew.
+pub const HELD_CHANGE_OBJECTS_MAX: usize = 4 * HOLDINGS_OBJECTS_MAX;
 /// The address where an executor serves what it caches, and what it is known
 /// by there.
 pub const ADDRESS_BYTES_MAX: usize = 512;

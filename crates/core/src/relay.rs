@@ -18,7 +18,9 @@
 //! report is in the updates until the dispatcher above has acknowledged it. Only
 //! then may the dispatcher below forget the result ([`Results`]).
 
+mod holdings;
 mod ledger;
+mod notes;
 mod outgoing;
 mod results;
 mod vacancy;
@@ -27,7 +29,8 @@ use crate::data::declared::CacheRoom;
 use crate::dispatch::check::ensure;
 use crate::dispatch::diffusion::{PolicyName, PolicyOptions};
 use crate::dispatch::{
-    Assigned, CheckError, Held, InstanceOptions, Join, Keep, Lease, Order, Subtree, Update,
+    Assigned, CheckError, Held, Holdings, InstanceOptions, Join, Keep, Lease, Order, Subtree,
+    Update,
 };
 use crate::execute::updates::Updates;
 use crate::limits::{
@@ -39,6 +42,7 @@ use crate::result::{Detail, Finished, Outcome, Report};
 use crate::runset::RunSet;
 use crate::task::{InstanceId, Resources, Rows, Submission, TaskId, Time};
 use ledger::Ledger;
+pub use notes::Note;
 use outgoing::{Outgoing, Tasks};
 use results::{Results, is_unstarted, without_overflow};
 use std::collections::VecDeque;
@@ -61,6 +65,8 @@ pub enum Event {
     Unmet(Vec<Waiting>),
     /// What is below, as the dispatcher there says.
     Subtree(Subtree),
+    /// What the executors below hold, as far as that has changed.
+    Holdings(Holdings),
     /// The dispatcher below has accepted a submission. Submissions are answered in
     /// their order.
     Accepted,
@@ -77,38 +83,6 @@ pub enum Event {
         from: u64,
         /// The results.
         results: Vec<Finished>,
-    },
-}
-
-/// A line in what a relay must remember.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Note {
-    /// The relay's identity: the incarnation that it registers with.
-    Identity(u64),
-    /// The number of the dispatcher above, in halves: tasks of another one would be
-    /// taken for its own.
-    Upstream {
-        /// The upper half.
-        high: u64,
-        /// The lower half.
-        low: u64,
-    },
-    /// Its instance below.
-    Instance(InstanceId),
-    /// Tasks from above are about to be submitted.
-    Sent {
-        /// The number of the first of them below.
-        below: u64,
-        /// The tasks.
-        held: Held,
-    },
-    /// The results of these tasks have been passed on, or nobody wants them: they
-    /// are about to be acknowledged below.
-    Gone {
-        /// The number of the first of them below.
-        below: u64,
-        /// How many.
-        count: u64,
     },
 }
 
@@ -168,6 +142,7 @@ pub struct Relay {
     updates: Updates,
     subtree: Option<Subtree>,
     vacancy: Vacancy,
+    holdings: holdings::Held,
     outgoing: Outgoing,
     ledger: Ledger,
     results: Results,
@@ -201,6 +176,7 @@ impl Relay {
             updates: Updates::default(),
             subtree: None,
             vacancy: Vacancy::default(),
+            holdings: holdings::Held::default(),
             outgoing: Outgoing::default(),
             ledger: Ledger::default(),
             results: Results::default(),
@@ -244,6 +220,7 @@ impl Relay {
         let _ = self.ledger.take_below(accepted, u64::MAX - accepted);
         self.outgoing = Outgoing::new(accepted);
         self.results.delivered_again();
+        self.holdings.ask_anew();
         self.cancelling = RunSet::default();
         self.retry_at = None;
         // The dispatcher below knows it by the connection.
@@ -268,6 +245,12 @@ impl Relay {
     #[must_use]
     pub fn identity(&self) -> u64 {
         self.identity
+    }
+
+    /// With what to ask the dispatcher below which objects its executors hold.
+    #[must_use]
+    pub fn holdings_known(&self) -> u64 {
+        self.holdings.upto()
     }
 
     /// How many tasks it answers for.
@@ -330,6 +313,7 @@ impl Relay {
                 }
                 self.join();
             }
+            Event::Holdings(holdings) => self.holdings.take(holdings),
             Event::Accepted => self.outgoing.accepted(),
             Event::Refused { why } => self.refused(why),
             Event::Withdrawn(runs) => self.withdrawn(runs),
@@ -404,6 +388,7 @@ impl Relay {
             self.updates.disconnected();
         }
         self.session = Session { is_connected: true, ..Session::default() };
+        self.holdings.connected();
         self.ahead_micros = above.0.cast_signed().wrapping_sub(self.now.0.cast_signed());
         // The dispatcher may be another one, to which these numbers mean nothing.
         self.outgoing.forget_all();
@@ -438,10 +423,15 @@ impl Relay {
         let tells_subtree = !self.session.is_subtree_told;
         if tells_subtree {
             self.updates.heartbeat();
-        } else if self.reports_held_until().is_some_and(|until| until > self.now) {
+        } else if !self.holdings.has_news()
+            && self.reports_held_until().is_some_and(|until| until > self.now)
+        {
             return None;
         }
-        let mut update = self.updates.next_update(None, Vec::new(), Vec::new(), (None, None))?;
+        // Who lends no nodes yet holds nothing.
+        let holdings = if tells_subtree { None } else { self.holdings.changes() };
+        let mut update =
+            self.updates.next_update(holdings, Vec::new(), Vec::new(), (None, None))?;
         if tells_subtree {
             update.subtree = self.subtree.clone().map(Box::new);
             self.session.is_subtree_told = true;

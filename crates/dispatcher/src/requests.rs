@@ -145,9 +145,10 @@ impl Driver {
                 Event::Withdraw { connection, request, instance, count }
             }
             FromClient::Unmet { waiting } => Event::Unmet { connection, waiting },
-            FromClient::Subtree { request, relay } => {
-                let subtree = self.core.subtree(relay);
-                self.answer_question(connection, request, ToClient::Subtree { request, subtree });
+            FromClient::Subtree { request, relay, since } => {
+                let (subtree, holdings) = (self.core.subtree(relay), self.core.holdings(since));
+                let answer = ToClient::Subtree { request, subtree, holdings };
+                self.answer_question(connection, request, answer);
                 return;
             }
             FromClient::Provision { request, ask } => {

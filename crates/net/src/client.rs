@@ -11,8 +11,8 @@ use crate::secure::{
 };
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::dispatch::{
-    Access, Delivery, Earlier, Explained, FoundObject, InstanceOptions, ObjectStatus, Purpose,
-    RequestError, Selection, Subtree,
+    Access, Delivery, Earlier, Explained, FoundObject, Holdings, InstanceOptions, ObjectStatus,
+    Purpose, RequestError, Selection, Subtree,
 };
 use falkon_core::provision;
 use falkon_core::result::Stream;
@@ -243,13 +243,18 @@ impl Client {
         }
     }
 
-    /// The nodes that a relay of this identity lends.
+    /// The nodes that a relay of this identity lends, and what has changed in what they
+    /// hold.
     ///
     /// # Errors
     /// The connection is lost, or the dispatcher refuses.
-    pub async fn subtree(&self, relay: u64) -> Result<Subtree, ClientError> {
-        match self.ask(|request| FromClient::Subtree { request, relay }).await? {
-            ToClient::Subtree { subtree, .. } => Ok(subtree),
+    pub async fn subtree(
+        &self,
+        relay: u64,
+        since: u64,
+    ) -> Result<(Subtree, Holdings), ClientError> {
+        match self.ask(|request| FromClient::Subtree { request, relay, since }).await? {
+            ToClient::Subtree { subtree, holdings, .. } => Ok((subtree, holdings)),
             other => Err(unexpected(other)),
         }
     }

@@ -61,16 +61,19 @@ impl Below {
         self.client.destroy(self.instance).await
     }
 
-    /// Asks what nodes there are.
-    pub(super) fn look(&mut self, relay: u64) {
+    /// Asks what nodes there are, and what they hold beside what was told before.
+    pub(super) fn look(&mut self, relay: u64, since: u64) {
         let (client, answer) = (self.client.clone(), self.answer.clone());
         // Those that have ended.
         while self.tasks.try_join_next().is_some() {}
         self.tasks.spawn(async move {
-            let _ = answer.send(match client.subtree(relay).await {
-                Ok(subtree) => FromBelow::Event(Event::Subtree(subtree)),
-                Err(error) => FromBelow::Failed(error),
-            });
+            match client.subtree(relay, since).await {
+                Ok((subtree, holdings)) => {
+                    let _ = answer.send(FromBelow::Event(Event::Holdings(holdings)));
+                    let _ = answer.send(FromBelow::Event(Event::Subtree(subtree)));
+                }
+                Err(error) => drop(answer.send(FromBelow::Failed(error))),
+            }
         });
     }
 }

@@ -236,13 +236,14 @@ impl Driver {
 
     /// Takes up the relay's instance below.
     async fn begin(&mut self, attached: Attached) -> Deliveries {
-        let Attached { client, deliveries, instance, accepted, now, subtree } = attached;
+        let Attached { client, deliveries, instance, accepted, now, subtree, holdings } = attached;
         self.clock = Clock::reading(self.clock.now().max(now));
         let is_new = self.relay.instance() != Some(instance);
         self.relay.begin(instance, accepted);
         if is_new {
             self.notes.write(vec![Note::Instance(instance)], &self.relay).await;
         }
+        self.tell(Event::Holdings(holdings));
         self.tell(Event::Subtree(subtree));
         self.below = Some(Below::start(client, instance));
         deliveries
@@ -294,7 +295,7 @@ impl Driver {
                 _ = looks.tick() => match asked {
                     None => {
                         asked = Some(Instant::now());
-                        below.look(self.relay.identity());
+                        below.look(self.relay.identity(), self.relay.holdings_known());
                     }
                     Some(since) if silent_max.is_some_and(|limit| since.elapsed() >= limit) => {
                         return Err(RelayError::Below(ClientError::Lost));

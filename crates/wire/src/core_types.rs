@@ -15,9 +15,9 @@ use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOption, PolicyOptions};
 use falkon_core::dispatch::{
     Access, AccessError, Assigned, Attempts, BatchId, Delivery, Earlier, Explained, FoundObject,
-    Held, HolderStatus, InstanceOptions, Join, Keep, Lease, Lender, NodeClass, ObjectStatus,
-    Obstacle, Offering, Order, Page, PagePlace, PagedOutput, Prepare, Purpose, Record, Remembered,
-    RequestError, Selection, StoredPage, Subtree, Update,
+    Held, HolderStatus, Holdings, InstanceOptions, Join, Keep, Lease, Lender, NodeClass,
+    ObjectStatus, Obstacle, Offering, Order, Page, PagePlace, PagedOutput, Prepare, Purpose,
+    Record, Remembered, RequestError, Selection, StoredPage, Subtree, Update,
 };
 use falkon_core::provision::Waiting;
 use falkon_core::relay::Note;
@@ -231,6 +231,7 @@ wire_enum!(Pace { 0 => Behind, 1 => Ahead });
 wire_enum!(Collects { 0 => Itself, 1 => Other(executor) });
 wire_struct!(Unwritten { archive, since, error });
 wire_struct!(Subtree { process, relays, nodes, obtainable, is_unknown_obtainable });
+wire_struct!(Holdings { anew, upto, added, removed });
 wire_struct!(Lender { identity, name, depth, nodes });
 wire_struct!(Waiting { need, tasks, estimate_micros, lasts_micros });
 wire_struct!(NodeClass { capacity, has_cache, count });

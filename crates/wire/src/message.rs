@@ -10,8 +10,8 @@ use falkon_core::collect::Unwritten;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::CacheState;
 use falkon_core::dispatch::{
-    Access, AccessError, Delivery, Earlier, Explained, FoundObject, InstanceOptions, Join, Lender,
-    ObjectStatus, Order, Purpose, RequestError, Selection, Subtree, Update,
+    Access, AccessError, Delivery, Earlier, Explained, FoundObject, Holdings, InstanceOptions,
+    Join, Lender, ObjectStatus, Order, Purpose, RequestError, Selection, Subtree, Update,
 };
 use falkon_core::provision::Waiting;
 use falkon_core::result::{Counts, Finished, Stream};
@@ -79,8 +79,7 @@ pub enum FromClient {
         /// The tasks.
         selection: Selection,
     },
-    /// Forget an instance, its tasks and its results. Answer:
-    /// [`ToClient::Done`].
+    /// Forget an instance, its tasks and its results. Answer: [`ToClient::Done`].
     Destroy {
         /// Comes back in the answer.
         request: u64,
@@ -117,8 +116,7 @@ pub enum FromClient {
         /// The task; all that wait, if `None`.
         task: Option<TaskId>,
     },
-    /// End the dispatcher. Answer: [`ToClient::Done`], then the connection
-    /// closes.
+    /// End the dispatcher. Answer: [`ToClient::Done`], then the connection closes.
     Stop {
         /// Comes back in the answer.
         request: u64,
@@ -176,13 +174,14 @@ pub enum FromClient {
         /// The stream.
         stream: Stream,
     },
-    /// Ask what nodes there are, for a relay that lends them. Answer:
-    /// [`ToClient::Subtree`].
+    /// Ask what nodes there are, for a relay that lends them. Answer: [`ToClient::Subtree`].
     Subtree {
         /// Comes back in the answer.
         request: u64,
         /// The relay's identity.
         relay: u64,
+        /// Up to where it was told which objects are held; 0 is nothing.
+        since: u64,
     },
     /// Take tasks back that no executor has. Answer: [`ToClient::Withdrawn`].
     Withdraw {
@@ -199,8 +198,7 @@ pub enum FromClient {
         /// The tasks.
         waiting: Vec<Waiting>,
     },
-    /// Ask something of the provisioner. Answer: [`ToClient::Provision`] or
-    /// [`ToClient::Done`].
+    /// Ask something of the provisioner. Answer: [`ToClient::Provision`] or [`ToClient::Done`].
     Provision {
         /// Comes back in the answer.
         request: u64,
@@ -224,7 +222,7 @@ wire_enum!(FromClient {
     12 => Reach { request, instance, object, purpose },
     13 => Provision { request, ask },
     14 => ReachOutput { request, instance, task, stream },
-    15 => Subtree { request, relay },
+    15 => Subtree { request, relay, since },
     16 => Withdraw { request, instance, count },
     17 => Unmet { waiting },
     18 => Explain { request, instance, task },
@@ -296,8 +294,7 @@ pub enum ToClient {
         /// One entry each.
         tasks: Vec<TaskInfo>,
     },
-    /// No more results come of an instance that was subscribed to: another
-    /// client has destroyed it.
+    /// No more results come of an instance that was subscribed to: another client has destroyed it.
     Gone {
         /// Its number.
         instance: InstanceId,
@@ -349,6 +346,8 @@ pub enum ToClient {
         request: u64,
         /// The nodes, and the relays on the way to them.
         subtree: Subtree,
+        /// What has changed in what they hold.
+        holdings: Holdings,
     },
     /// Tasks were taken back; they end as cancelled.
     Withdrawn {
@@ -390,7 +389,7 @@ wire_enum!(ToClient {
     9 => Found { request, found, earlier },
     10 => Reached { request, ticket, access },
     11 => Provision { request, status },
-    12 => Subtree { request, subtree },
+    12 => Subtree { request, subtree, holdings },
     13 => Withdrawn { request, runs },
     14 => Explained { request, explained },
     15 => Forgotten { request, names },
@@ -452,8 +451,7 @@ pub enum Refusal {
         /// The answer's length.
         bytes: u64,
     },
-    /// The request cannot be read; why. Requests before and after it are not
-    /// affected.
+    /// The request cannot be read; why. Requests before and after it are not affected.
     #[error("the request cannot be read: {0}")]
     Unreadable(String),
     /// The id of a data object is not that of its URL and version.

@@ -14,7 +14,9 @@
 mod check;
 
 use super::object::ObjectId;
-use crate::limits::{EXECUTOR_OBJECTS_MAX, HINT_EXECUTORS_MAX, READER_EXECUTORS_MAX};
+use crate::limits::{
+    EXECUTOR_OBJECTS_MAX, HELD_CHANGE_OBJECTS_MAX, HINT_EXECUTORS_MAX, READER_EXECUTORS_MAX,
+};
 use crate::task::ExecutorId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -52,6 +54,9 @@ pub struct Index {
     /// Objects that somebody holds and that another number of waiting tasks
     /// wants than when this was last taken.
     rewanted: BTreeSet<ObjectNo>,
+    /// Objects that somebody holds, and nobody held, or the other way round, since this
+    /// was last taken; `None` if nobody asks.
+    held_changed: Option<BTreeSet<ObjectId>>,
 }
 
 #[derive(Debug)]
@@ -87,6 +92,8 @@ struct Executor {
     /// What is on its way from it: as often as it is being sent.
     sending: BTreeMap<ObjectNo, u32>,
     sends: u64,
+    /// Nobody fetches from it.
+    keeps_to_itself: bool,
 }
 
 impl Index {
@@ -131,6 +138,7 @@ impl Index {
             if let Ok(at) = holders.binary_search(&place) {
                 holders.remove(at);
             }
+            self.note_held_changed(*object, 0);
         }
         for object in executor.held.iter().chain(&executor.coming) {
             self.free_if_unused(*object);
@@ -251,6 +259,7 @@ impl Index {
         }
         found.holders.insert(at, place);
         self.executors[place.0 as usize].held.insert(object);
+        self.note_held_changed(object, 1);
         Some(object)
     }
 
@@ -262,6 +271,7 @@ impl Index {
         let at = holders.binary_search(&place).ok()?;
         holders.remove(at);
         self.executors[place.0 as usize].held.remove(&object);
+        self.note_held_changed(object, 0);
         self.free_if_unused(object);
         Some(object)
     }
@@ -359,6 +369,41 @@ impl Index {
         sources.iter().filter_map(|place| self.executor(*place)).collect()
     }
 
+    /// Nobody fetches from an executor, whatever it holds.
+    pub fn keep_to_itself(&mut self, place: Place) {
+        if let Some(executor) = self.executors.get_mut(place.0 as usize) {
+            executor.keeps_to_itself = true;
+        }
+    }
+
+    /// Objects that somebody holds, with their size, or that nobody holds any more, of
+    /// those of which that has changed since this was last asked; and whether they are
+    /// all that are held, as nobody has asked for long.
+    pub fn take_held_changes(&mut self) -> (bool, Vec<(ObjectId, Option<u64>)>) {
+        let changed = self.held_changed.replace(BTreeSet::new());
+        let is_all = changed.is_none();
+        let held = self.objects.iter().filter(|object| !object.holders.is_empty());
+        let changed = changed.unwrap_or_else(|| held.map(|object| object.id).collect());
+        let now = |id: ObjectId| {
+            let object = self.number(id).map(|number| &self.objects[number.0 as usize]);
+            let held = object.filter(|object| !object.holders.is_empty());
+            (id, held.map(|object| object.size.unwrap_or(0)))
+        };
+        (is_all, changed.into_iter().map(now).collect())
+    }
+
+    /// The holders of an object have become so many, or more.
+    fn note_held_changed(&mut self, object: ObjectNo, holders: usize) {
+        let Some(changed) = &mut self.held_changed else { return };
+        let found = &self.objects[object.0 as usize];
+        if found.holders.len() == holders {
+            changed.insert(found.id);
+        }
+        if changed.len() > HELD_CHANGE_OBJECTS_MAX {
+            self.held_changed = None;
+        }
+    }
+
     /// The same for a part of an object, which is no transfer of the object.
     pub fn part_hints(&mut self, object: ObjectNo, to: Place, count: usize) -> Vec<ExecutorId> {
         let sources = self.sources(object, to, count).unwrap_or_default();
@@ -376,6 +421,7 @@ impl Index {
         self.turn = self.turn.wrapping_add(1);
         let considered = holders[from..].iter().chain(&holders[..from]);
         let mut sources: Vec<(u64, Place)> = considered
+            .filter(|place| !self.executors[place.0 as usize].keeps_to_itself)
             .take(HINT_EXECUTORS_MAX)
             .map(|place| (self.executors[place.0 as usize].sends, *place))
             .collect();
@@ -389,7 +435,10 @@ impl Index {
     #[must_use]
     pub fn is_sought(&self, object: ObjectNo) -> bool {
         let Some(found) = self.objects.get(object.0 as usize) else { return false };
-        found.coming.len() > READER_EXECUTORS_MAX * found.holders.len()
+        let serves = |place: &&Place| !self.executors[place.0 as usize].keeps_to_itself;
+        let mut serving = found.holders.iter().filter(serves);
+        let most = found.coming.len().div_ceil(READER_EXECUTORS_MAX);
+        serving.by_ref().take(most).count() < most
     }
 
     /// Who is about to have an object, for another that is to fetch it and would read it

@@ -12,7 +12,9 @@ impl Dispatcher {
     pub(super) fn cache_changed(&mut self, id: ExecutorId, changes: Changes) {
         let Changes { anew, added, removed, named, state, unobtainable, silent } = changes;
         self.placement.are_silent(self.now, id, &silent);
-        self.placement.cache_reported(id, unobtainable);
+        if self.fleet[id].serves.is_some() {
+            self.placement.cache_reported(id, unobtainable);
+        }
         if let Some(state) = state {
             self.fleet.note_cache(id, state);
         }

@@ -349,7 +349,8 @@ impl Dispatcher {
     ) -> Option<Object> {
         let need = &self.needs[key.1];
         let found = &self.fleet[executor];
-        if !found.takes_tasks() || !found.offers(need) || !self.placement.may_fetch(executor) {
+        let is_able = found.takes_tasks() && found.serves.is_some() && found.offers(need);
+        if !is_able || !self.placement.may_fetch(executor) {
             return None;
         }
         let instance = &self.instances[&id];

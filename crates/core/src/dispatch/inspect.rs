@@ -242,7 +242,9 @@ impl Dispatcher {
         if purpose == Purpose::Put {
             return self.where_to_put(object);
         }
-        let mut holders = self.placement.holders(scope, object.id).peekable();
+        // What those below a relay hold is theirs.
+        let here = |id: &ExecutorId| self.fleet[*id].subtree.is_none();
+        let mut holders = self.placement.holders(scope, object.id).filter(here).peekable();
         if holders.peek().is_none() {
             return Err(AccessError::NotHeld);
         }

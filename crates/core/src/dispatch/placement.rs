@@ -281,6 +281,16 @@ impl Placement {
         Located { object, sources }
     }
 
+    /// An executor is a relay: nobody fetches from it what those below it hold.
+    pub(super) fn is_relay(&mut self, id: ExecutorId) {
+        self.index.keep_to_itself(self.place(id));
+    }
+
+    /// Objects that are held, or not any more, since this was last asked.
+    pub(super) fn take_held_changes(&mut self) -> (bool, Vec<(ObjectId, Option<u64>)>) {
+        self.index.take_held_changes()
+    }
+
     /// A member with the executors that hold its archive, which does not come
     /// with it.
     fn locate_member(&mut self, to: ExecutorId, object: &Object, archive: ObjectId) -> Located {

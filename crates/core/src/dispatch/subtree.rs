@@ -190,6 +190,7 @@ impl Dispatcher {
         let can_get_nodes = subtree.is_unknown_obtainable || !subtree.obtainable.is_empty();
         self.unmet.lends(id, can_get_nodes);
         self.fleet.resize(id, subtree, &self.needs, self.now);
+        self.placement.is_relay(id);
         self.unplaced = true;
         Ok(())
     }

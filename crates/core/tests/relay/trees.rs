@@ -1,6 +1,7 @@
 //! Nothing is lost or doubled, whatever dies, in trees of any depth.
 
 use crate::rng::Rng;
+use crate::world::data::{OBJECTS, assert_known};
 use crate::world::{SECOND, World, assert_empty, assert_room};
 use falkon_core::result::{Outcome, Status};
 use falkon_core::task::{Kind, Resources, TaskClass};
@@ -52,7 +53,7 @@ fn submit_some(world: &mut World) {
         let micros = 1000 + world.rng.below(300_000);
         let kind = if world.rng.percent(30) { Kind::Noop } else { Kind::Sleep };
         if world.rng.percent(25) {
-            let reads: Vec<u64> = (0..count).map(|_| 1 + world.rng.below(30)).collect();
+            let reads: Vec<u64> = (0..count).map(|_| 1 + world.rng.below(OBJECTS)).collect();
             world.submit_readers(class(kind, 1, micros), &reads);
         } else {
             world.submit(count, class(kind, 1, micros));
@@ -70,8 +71,10 @@ fn finish(world: &mut World, seed: u64) {
         }
     }
     // What was killed is back by then.
+    world.ask_always();
     world.run(60 * SECOND);
     assert_empty(world);
+    assert_known(world);
 }
 
 #[test]

@@ -596,6 +596,7 @@ impl World {
             lends.relay.handle(Time(self.now), relay::Event::Subtree(subtree));
             self.pump_relay(site);
         }
+        self.tell_holdings(site);
     }
 
     fn pump(&mut self, site: usize) {

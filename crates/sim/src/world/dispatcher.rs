@@ -319,9 +319,9 @@ impl Dispatching {
                 if matches!(message, FromClient::Subscribe { .. }) {
                     self.acks.handle(now, AckEvent::Subscribed(connection));
                 }
-                if let FromClient::Subtree { request, relay } = message {
-                    let subtree = self.core.subtree(relay);
-                    let bytes = ToClient::Subtree { request, subtree }.to_bytes();
+                if let FromClient::Subtree { request, relay, since } = message {
+                    let (subtree, holdings) = (self.core.subtree(relay), self.core.holdings(since));
+                    let bytes = ToClient::Subtree { request, subtree, holdings }.to_bytes();
                     outgoing.push(Outgoing::plain(connection, bytes));
                     return Ok(0);
                 }

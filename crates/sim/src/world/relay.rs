@@ -211,8 +211,8 @@ impl World<'_> {
         let at = now.after(LOOKS);
         relay.looks = Some(at);
         let request = relay.request(Asked::Other);
-        let identity = relay.machine.identity();
-        self.ask_own(number, &FromClient::Subtree { request, relay: identity });
+        let (identity, since) = (relay.machine.identity(), relay.machine.holdings_known());
+        self.ask_own(number, &FromClient::Subtree { request, relay: identity, since });
         self.events.plan(at, Event::RelayLooks(number));
     }
 
@@ -300,8 +300,9 @@ impl World<'_> {
                 relay.asked.remove(&request);
                 CoreEvent::Withdrawn(runs)
             }
-            ToClient::Subtree { request, subtree } => {
+            ToClient::Subtree { request, subtree, holdings } => {
                 relay.asked.remove(&request);
+                self.tell_relay(number, CoreEvent::Holdings(holdings));
                 CoreEvent::Subtree(subtree)
             }
             ToClient::Done { request } => {

@@ -19,8 +19,8 @@ use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
-    Access, Assigned, BatchId, Delivery, Earlier, Held, InstanceOptions, Join, Keep, Lease, Lender,
-    NodeClass, Order, PagedOutput, Prepare, Record, Selection, Subtree, Update,
+    Access, Assigned, BatchId, Delivery, Earlier, Held, Holdings, InstanceOptions, Join, Keep,
+    Lease, Lender, NodeClass, Order, PagedOutput, Prepare, Record, Selection, Subtree, Update,
 };
 use falkon_core::provision::Waiting;
 use falkon_core::result::{
@@ -411,7 +411,7 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
         ("status", Status { request, instance: Some(instance), from: Some((3, 70)) }),
         ("tasks", Tasks { request, instance, first: TaskId(10), count: 1000 }),
         ("stop", Stop { request }),
-        ("subtree", Subtree { request, relay: 0x0123_4567_89ab_cdef }),
+        ("subtree", Subtree { request, relay: 0x0123_4567_89ab_cdef, since: 12 }),
         ("unmet", Unmet { waiting: waiting() }),
         ("explain", Explain { request, instance: INSTANCE, task: Some(TaskId(10)) }),
         ("withdraw", Withdraw { request, instance: INSTANCE, count: 100 }),
@@ -539,7 +539,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
             },
         ),
         ("provision", ToClient::Provision { request, status: provision::status() }),
-        ("subtree", ToClient::Subtree { request, subtree: subtree() }),
+        ("subtree", ToClient::Subtree { request, subtree: subtree(), holdings: holdings() }),
         ("explained", ToClient::Explained { request, explained: explain::all() }),
         ("withdrawn", ToClient::Withdrawn { request, runs: vec![(10, 90), (300, 1)] }),
     ];
@@ -585,6 +585,11 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
         ("update_pace", FromExecutor::Update(behind)),
         ("heartbeat", FromExecutor::Update(Update { number: 10, ..Update::default() })),
     ]
+}
+
+fn holdings() -> Holdings {
+    let added = vec![(ObjectId(0x0123_4567_89ab_cdef), 1 << 20)];
+    Holdings { anew: true, upto: 14, added, removed: vec![ObjectId(7)] }
 }
 
 fn subtree() -> Subtree {

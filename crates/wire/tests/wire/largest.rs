@@ -11,8 +11,9 @@ use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::{
     Access, Assigned, Attempts, BatchId, Delivery, Earlier, FoundObject, Held, HolderStatus,
-    InstanceOptions, Join, Keep, Lease, Lender, NodeClass, ObjectStatus, Order, PagePlace,
-    PagedOutput, Prepare, Purpose, Record, Remembered, Selection, StoredPage, Subtree, Update,
+    Holdings, InstanceOptions, Join, Keep, Lease, Lender, NodeClass, ObjectStatus, Order,
+    PagePlace, PagedOutput, Prepare, Purpose, Record, Remembered, Selection, StoredPage, Subtree,
+    Update,
 };
 use falkon_core::encoded::Encoded;
 use falkon_core::limits::*;
@@ -208,7 +209,7 @@ fn the_largest_message_of_every_kind_from_a_client_fits_a_frame() {
         FromClient::Status { request, instance: Some(instance), from: Some((NUMBER, NUMBER)) },
         FromClient::Tasks { request, instance, first: TASK, count: NUMBER },
         FromClient::Stop { request },
-        FromClient::Subtree { request, relay: NUMBER },
+        FromClient::Subtree { request, relay: NUMBER, since: NUMBER },
         FromClient::Explain { request, instance, task: Some(TASK) },
         FromClient::Withdraw { request, instance: INSTANCE, count: NUMBER },
         FromClient::Unmet { waiting: waiting() },
@@ -291,7 +292,7 @@ fn the_largest_message_of_every_kind_to_a_client_fits_a_frame() {
             earlier: Some(Earlier { readers: NUMBER, executors: NUMBER, size: NUMBER }),
         },
         ToClient::Reached { request, ticket, access: vec![access; FOUND_EXECUTORS_MAX] },
-        ToClient::Subtree { request, subtree: subtree() },
+        ToClient::Subtree { request, subtree: subtree(), holdings: holdings() },
         ToClient::Withdrawn { request, runs: runs(RECORD_RUNS_MAX) },
     ];
     all_fit("to a client", MESSAGE_BYTES_MAX, &all);
@@ -305,6 +306,15 @@ fn waiting() -> Vec<Waiting> {
         lasts_micros: NUMBER,
     };
     vec![one; DEMAND_NEEDS_MAX]
+}
+
+fn holdings() -> Holdings {
+    Holdings {
+        anew: true,
+        upto: NUMBER,
+        added: vec![(ObjectId(u128::MAX), NUMBER); HOLDINGS_OBJECTS_MAX],
+        removed: vec![ObjectId(u128::MAX); HOLDINGS_OBJECTS_MAX],
+    }
 }
 
 fn subtree() -> Subtree {

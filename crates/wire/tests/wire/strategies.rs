@@ -474,11 +474,7 @@ pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
         }),
         status::explain(),
         number().prop_map(|request| FromClient::Stop { request }),
-        (number(), number()).prop_map(|(request, relay)| FromClient::Subtree { request, relay }),
-        vec(waiting(), 0..4).prop_map(|waiting| FromClient::Unmet { waiting }),
-        (number(), instance(), number()).prop_map(|(request, instance, count)| {
-            FromClient::Withdraw { request, instance, count }
-        }),
+        relays::request(),
         (number(), option::of(instance()), option::of(executor()), text(), option::of(object_id()))
             .prop_map(|(request, instance, executor, prefix, after)| FromClient::Objects {
                 request,
@@ -535,9 +531,7 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
             .prop_map(|(request, ticket, access)| ToClient::Reached { request, ticket, access }),
         (number(), provision::status())
             .prop_map(|(request, status)| ToClient::Provision { request, status }),
-        (number(), subtree()).prop_map(|(request, subtree)| ToClient::Subtree { request, subtree }),
-        (number(), vec((number(), number()), 0..5))
-            .prop_map(|(request, runs)| ToClient::Withdrawn { request, runs }),
+        relays::answer(),
     ]
 }
 

@@ -7,10 +7,36 @@ use falkon_core::data::declared::{DataOrder, Declared, Lists, Serving};
 use falkon_core::data::object::{Object, ObjectId, Source};
 use falkon_core::data::stage::{Action, Event, FetchError, StageOptions};
 use falkon_core::execute::{self, Executor, TaskKey};
+use falkon_core::relay;
 use falkon_core::task::{ExecutorId, Resources, TaskClass, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Each dispatcher knows what nodes hold here and below.
+pub(crate) fn assert_known(world: &mut World) {
+    for site in 0..world.sites.len() {
+        let below = |at: usize| {
+            let mut at = Some(at);
+            while let Some(here) = at.filter(|here| *here != site) {
+                at = world.sites[here].lends.as_ref().map(|lends| lends.above);
+            }
+            at.is_some()
+        };
+        let nodes = world.nodes.iter().filter(|node| below(node.site));
+        let caches: Vec<_> = nodes.map(|node| node.machine.stage().unwrap().cache()).collect();
+        let held = (0..=OBJECTS).map(|number| ObjectId(u128::from(number)));
+        let held: Vec<_> = held.filter(|id| caches.iter().any(|cache| cache.holds(*id))).collect();
+        let added = world.sites[site].core.holdings(0).added;
+        let known = added.into_iter().map(|(object, _)| object);
+        // What tasks have written stays in caches, too.
+        let mut known: Vec<_> = known.filter(|id| id.0 <= u128::from(OBJECTS)).collect();
+        known.sort_unstable();
+        assert_eq!(known, held, "what site {site} knows");
+    }
+}
+
+/// Tasks read some of so many objects.
+pub(crate) const OBJECTS: u64 = 30;
 /// The bytes of each object.
 pub(crate) const OBJECT_BYTES: u64 = 1 << 20;
 /// How many objects a cache takes.
@@ -23,6 +49,8 @@ pub(super) struct Data {
     peers: BTreeMap<(usize, ExecutorId), usize>,
     /// How often nodes of each site read each object at the store.
     reads: BTreeMap<(usize, ObjectId), u64>,
+    /// Relays ask what nodes hold whenever something happens, not now and then.
+    asks_always: bool,
     /// How many outputs tasks have that run.
     outputs: BTreeMap<(usize, TaskKey), usize>,
 }
@@ -66,9 +94,33 @@ impl World {
         self.submit_with(u64::from(count), class, Some(Arc::new(data)));
     }
 
-    /// How often the nodes of a site read each object at the store.
+    /// How often the nodes of a site read each object at the store, but for the first.
     pub(crate) fn store_reads(&self, site: usize) -> impl Iterator<Item = u64> + '_ {
-        self.data.reads.iter().filter(move |((at, _), _)| *at == site).map(|(_, reads)| *reads)
+        self.data
+            .reads
+            .iter()
+            .filter(move |((at, object), _)| *at == site && object.0 > 0)
+            .map(|(_, reads)| *reads)
+    }
+
+    /// From now on, relays say at once what nodes hold.
+    pub(crate) fn ask_always(&mut self) {
+        self.data.asks_always = true;
+    }
+
+    /// What nodes below a relay hold, if that has changed.
+    pub(super) fn tell_holdings(&mut self, site: usize) {
+        if !self.data.asks_always && !self.sequence.is_multiple_of(8) {
+            return;
+        }
+        let there = &mut self.sites[site];
+        let Some(lends) = there.lends.as_mut() else { return };
+        let before = lends.relay.holdings_known();
+        let holdings = there.core.holdings(before);
+        if holdings.upto != before {
+            lends.relay.handle(Time(self.now), relay::Event::Holdings(holdings));
+            self.pump_relay(site);
+        }
     }
 
     pub(super) fn hear_peers(&mut self, node: usize, order: &DataOrder) {

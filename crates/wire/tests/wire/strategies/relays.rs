@@ -1,12 +1,52 @@
 //! Arbitrary things that relays say and note.
 
 use super::{held, instance, number, resources, text};
-use falkon_core::dispatch::{Lender, NodeClass, Subtree};
+use falkon_core::data::object::ObjectId;
+use falkon_core::dispatch::{Holdings, Lender, NodeClass, Subtree};
 use falkon_core::provision::Waiting;
 use falkon_core::relay::Note;
+use falkon_wire::message::{FromClient, ToClient};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+
+pub(super) fn request() -> impl Strategy<Value = FromClient> {
+    let withdraw = (number(), instance(), number());
+    prop_oneof![
+        (number(), number(), number()).prop_map(|(request, relay, since)| FromClient::Subtree {
+            request,
+            relay,
+            since
+        }),
+        vec(waiting(), 0..4).prop_map(|waiting| FromClient::Unmet { waiting }),
+        withdraw.prop_map(|(request, instance, count)| FromClient::Withdraw {
+            request,
+            instance,
+            count
+        }),
+    ]
+}
+
+pub(super) fn answer() -> impl Strategy<Value = ToClient> {
+    let runs = vec((number(), number()), 0..5);
+    prop_oneof![
+        (number(), subtree(), holdings()).prop_map(|(request, subtree, holdings)| {
+            ToClient::Subtree { request, subtree, holdings }
+        }),
+        (number(), runs).prop_map(|(request, runs)| ToClient::Withdrawn { request, runs }),
+    ]
+}
+
+fn holdings() -> impl Strategy<Value = Holdings> {
+    let object = || any::<u128>().prop_map(ObjectId);
+    let held = (vec((object(), number()), 0..3), vec(object(), 0..3));
+    (any::<bool>(), number(), held).prop_map(|(anew, upto, (added, removed))| Holdings {
+        anew,
+        upto,
+        added,
+        removed,
+    })
+}
 
 pub(super) fn subtree() -> impl Strategy<Value = Subtree> {
     let nodes = (resources(), any::<bool>(), number())
