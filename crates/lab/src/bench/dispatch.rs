@@ -34,6 +34,8 @@ pub(crate) enum Variation {
     Encrypt,
     /// With 64 executors
     Executors,
+    /// With a relay between the dispatcher and its executors
+    Relay,
 }
 
 /// `falkon-lab bench dispatch`
@@ -154,6 +156,7 @@ impl DispatchArgs {
                     format!("{MANY_EXECUTORS} executors"),
                     Setup { executors: MANY_EXECUTORS, ..asked },
                 ),
+                Variation::Relay => ("a relay between".to_owned(), Setup { relay: true, ..asked }),
             });
         }
         setups

@@ -146,7 +146,7 @@ async fn run_round(
     dispatch(args, FEW_EXECUTORS, (&services, &none, &few), ends, at_rest, table).await?;
     few.stop(&client).await?;
     let before = memory(&services, &none);
-    let relays = Relays::start(&services, args.relays, args.security).await?;
+    let relays = Relays::start(&services, args.relays, &setup).await?;
     let shape = (executors, args.processes());
     let dispatcher = services.dispatcher_nanos();
     said(&format!("{executors} executors join"));

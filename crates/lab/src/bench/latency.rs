@@ -25,6 +25,9 @@ const FAILING: &str = "/bin/false";
 const TURN_TASKS: u64 = 100;
 
 const NOOP: &str = "@noop";
+const BEHIND_RELAY: &str = "@noop, below a relay";
+const ADDED: &str = "added by the relay, p50";
+const ADDED_BEYOND: &str = "added by the relay beyond two hops, awake, p50";
 const TWO_HOPS: &str = "floor: a message through two hops and back";
 const TWO_HOPS_AWAKE: &str = "floor: the same, awake";
 const PROCESS: &str = "one process";
@@ -46,6 +49,9 @@ pub(crate) struct LatencyArgs {
     /// Keep no journal
     #[arg(long)]
     no_journal: bool,
+    /// Also measure tasks of executors below a relay
+    #[arg(long)]
+    relay: bool,
     /// Processes fail (/bin/false): the ends of those alone can be asked of some
     /// peers
     #[arg(long)]
@@ -61,6 +67,7 @@ impl LatencyArgs {
             tasks,
             security: SecurityLevel::None,
             no_journal: false,
+            relay: false,
             failing: false,
         }
     }
@@ -90,16 +97,27 @@ pub(crate) async fn run(args: &LatencyArgs) -> Result<Table, BenchError> {
         journal: !args.no_journal,
         ..Setup::default()
     };
-    let services = Services::start(&setup).await?;
-    let (client, deliveries) = services.connect().await?;
-    let instance = campaign::create(&client).await?;
-    client.subscribe(instance, 0).await?;
-    let program = args.program();
-    let mut line = Line { services, client, deliveries, instance, program, next: 0 };
+    let mut line = Line::start(&setup, args.program()).await?;
+    let mut below = match args.relay {
+        true => Some(Line::start(&Setup { relay: true, ..setup }, args.program()).await?),
+        false => None,
+    };
     for round in 0..=args.round.rounds {
-        let figures = measure(&mut line, args.tasks).await?;
+        let mut figures = measure(&mut line, args.tasks).await?;
+        if let Some(below) = &mut below {
+            let mut figure = Figure::new(BEHIND_RELAY);
+            below.time(&mut figure, args.tasks, NOOP).await?;
+            figures.push(figure);
+        }
         // The first round warms everything up.
         if round > 0 {
+            let medians: Vec<f64> = figures.iter().map(Figure::median_micros).collect();
+            if let [noop, _, two_hops_awake, .., behind] = medians[..]
+                && below.is_some()
+            {
+                table.add(ADDED, "us", behind - noop);
+                table.add(ADDED_BEYOND, "us", behind - noop - two_hops_awake);
+            }
             figures.into_iter().for_each(|figure| figure.add_to(&mut table));
         }
     }
@@ -178,6 +196,12 @@ impl Figure {
         Ok(())
     }
 
+    fn median_micros(&self) -> f64 {
+        let mut seconds = self.seconds.clone();
+        seconds.sort_by(f64::total_cmp);
+        percentile(&seconds, 0.5) * 1e6
+    }
+
     fn add_to(mut self, table: &mut Table) {
         self.seconds.sort_by(f64::total_cmp);
         for (share, label) in [(0.5, "p50"), (0.99, "p99")] {
@@ -204,6 +228,14 @@ struct Line {
 }
 
 impl Line {
+    async fn start(setup: &Setup, program: &'static str) -> Result<Line, BenchError> {
+        let services = Services::start(setup).await?;
+        let (client, deliveries) = services.connect().await?;
+        let instance = campaign::create(&client).await?;
+        client.subscribe(instance, 0).await?;
+        Ok(Line { services, client, deliveries, instance, program, next: 0 })
+    }
+
     /// Adds round trips of tasks.
     async fn time(
         &mut self,

@@ -5,6 +5,7 @@ mod relays;
 
 pub(crate) use relays::Relays;
 
+use super::emulator::connected;
 use super::error::BenchError;
 use super::processor;
 use crate::program::falkon;
@@ -71,6 +72,8 @@ pub(crate) struct Setup {
     /// Processes that hold connections for the dispatcher, if their number is
     /// not its own choice.
     pub(crate) concentrators: Option<u32>,
+    /// The executors are those of a relay, which lends them to the dispatcher.
+    pub(crate) relay: bool,
 }
 
 impl Default for Setup {
@@ -81,6 +84,7 @@ impl Default for Setup {
             security: SecurityLevel::None,
             journal: true,
             concentrators: None,
+            relay: false,
         }
     }
 }
@@ -90,6 +94,8 @@ impl Default for Setup {
 pub(crate) struct Services {
     /// Executors first: they leave before their dispatcher ends.
     children: Vec<(&'static str, Child)>,
+    /// Whose the executors are, if they are not the dispatcher's.
+    relays: Relays,
     /// What the dispatcher is started with once more, to go on.
     restart: Vec<OsString>,
     access: AccessFile,
@@ -102,7 +108,6 @@ impl Services {
         let scratch = Scratch::new()?;
         let dir = scratch.path().join("dispatcher");
         let access_path = dir.join("access.json");
-        let security = setup.security.to_possible_value();
         let mut arguments = vec![
             "start".into(),
             "--listen".into(),
@@ -110,7 +115,7 @@ impl Services {
             "--dir".into(),
             dir.clone().into_os_string(),
             "--security".into(),
-            security.map_or_else(String::new, |value| value.get_name().to_owned()).into(),
+            security_name(setup).into(),
         ];
         if !setup.journal {
             arguments.push("--no-journal".into());
@@ -136,7 +141,11 @@ impl Services {
             }
             tokio::time::sleep(Duration::from_millis(READY_LOOK_MS)).await;
         };
-        let mut services = Services { children, restart, access, scratch };
+        let relays = Relays::default();
+        let mut services = Services { children, relays, restart, access, scratch };
+        if setup.relay {
+            services.relays = Relays::start(&services, 1, setup).await?;
+        }
         services.add_executors(setup.executors, setup.slots).await?;
         Ok(services)
     }
@@ -144,7 +153,7 @@ impl Services {
     /// Starts executors, and waits until there are as many as were started.
     pub(crate) async fn add_executors(&mut self, count: u32, slots: u32) -> Result<(), BenchError> {
         for number in 0..count {
-            let access = self.scratch.path().join("dispatcher").join("access.json");
+            let access = self.relays.access_path(self, number);
             let arguments = vec![
                 "executor".into(),
                 "--access".into(),
@@ -159,7 +168,7 @@ impl Services {
         }
         let deadline = Instant::now() + Duration::from_secs(READY_S_MAX);
         let (client, _deliveries) = self.connect().await?;
-        while client.status(None).await?.executors.len() + 1 < self.children.len() {
+        while connected(&client).await? < self.executor_pids().count() as u64 {
             if Instant::now() > deadline || has_ended(&mut self.children) {
                 let log = log_of(&self.scratch, "executor");
                 return Err(BenchError::Service { what: "executor", log });
@@ -284,10 +293,18 @@ impl Services {
 
 impl Drop for Services {
     fn drop(&mut self) {
+        self.remove_executors();
+        drop(std::mem::take(&mut self.relays));
         for (_, child) in &mut self.children {
             end(child);
         }
     }
+}
+
+/// What `--security` takes.
+fn security_name(setup: &Setup) -> String {
+    let security = setup.security.to_possible_value();
+    security.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// Asks a service to end, and waits until it has.

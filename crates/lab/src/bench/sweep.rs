@@ -15,6 +15,7 @@ const SETUP: Setup = Setup {
     security: SecurityLevel::None,
     journal: true,
     concentrators: None,
+    relay: false,
 };
 const RATE: &str = "tasks/s";
 

@@ -1,10 +1,11 @@
 //! Relays below the dispatcher, each with executors of its own.
 
-use super::{CONCENTRATOR_ARGUMENT, READY_LOOK_MS, READY_S_MAX, Services, children_of, spawn};
+use super::{
+    CONCENTRATOR_ARGUMENT, READY_LOOK_MS, READY_S_MAX, Services, Setup, children_of, security_name,
+    spawn,
+};
 use crate::bench::error::BenchError;
 use crate::program::falkon;
-use clap::ValueEnum;
-use falkon_cli::SecurityLevel;
 use std::path::PathBuf;
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -16,15 +17,14 @@ pub(crate) struct Relays {
 }
 
 impl Relays {
-    /// Starts relays, and waits until executors can connect to all of them.
+    /// Starts relays, which protect connections as the dispatcher does and have journals,
+    /// and waits until executors can connect to all of them.
     pub(crate) async fn start(
         services: &Services,
         count: u32,
-        security: SecurityLevel,
+        setup: &Setup,
     ) -> Result<Relays, BenchError> {
         let mut relays = Relays::default();
-        let security = security.to_possible_value();
-        let security = security.map_or_else(String::new, |value| value.get_name().to_owned());
         for number in 0..count {
             let upstream = services.scratch.path().join("dispatcher").join("access-executor.json");
             let arguments = vec![
@@ -36,7 +36,7 @@ impl Relays {
                 "--dir".into(),
                 dir_of(services, number).into_os_string(),
                 "--security".into(),
-                security.clone().into(),
+                security_name(setup).into(),
             ];
             relays.processes.push(spawn(&services.scratch, &falkon()?, "relay", arguments)?);
         }
