@@ -201,7 +201,7 @@ fn names(file: &File) -> Vec<Finding> {
 }
 
 /// What a bound may be counted in.
-const UNITS: [&str; 26] = [
+const UNITS: [&str; 27] = [
     "TASKS",
     "RUNS",
     "BYTES",
@@ -228,6 +228,7 @@ const UNITS: [&str; 26] = [
     "RELAYS",
     "SUBMISSIONS",
     "STRIPES",
+    "EVENTS",
 ];
 
 /// Every bound of the core names its unit last (before `MAX` or `MIN`).

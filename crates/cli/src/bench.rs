@@ -105,7 +105,7 @@ async fn measured(args: &BenchArgs) -> Result<Figures, Exit> {
         Exit::failure(format!("cannot make a directory in {}: {error}", scratch.path().display()))
     })?;
     let places = Places { scratch: scratch.path().to_owned(), overflow: overflow.clone() };
-    let mut embedded = Embedded::start(None).map_err(Exit::failure)?;
+    let mut embedded = Embedded::start(None, None).map_err(Exit::failure)?;
     embedded.execute(ExecutorSetup {
         capacity: Resources::cpus(jobs),
         places,

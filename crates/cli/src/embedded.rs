@@ -7,6 +7,7 @@ use crate::nodes::{NoNodes, Nodes};
 use clap::Args;
 use falkon_core::task::{MILLI, Resources};
 use falkon_data::overflow::OverflowDirectory;
+use falkon_dispatcher::events::EventOptions;
 use falkon_dispatcher::{Concentrators, DispatcherError, Handle};
 use falkon_executor::{CacheSetup, ExecutorError, Link, WorkerOptions};
 use falkon_net::Log;
@@ -153,10 +154,15 @@ pub(crate) struct Embedded {
 
 impl Embedded {
     /// Starts a dispatcher without a journal; with an identity, it can serve connections.
-    pub(crate) fn start(identity: Option<Identity>) -> Result<Embedded, DispatcherError> {
+    /// It keeps its events in a directory if one is named.
+    pub(crate) fn start(
+        identity: Option<Identity>,
+        events: Option<PathBuf>,
+    ) -> Result<Embedded, DispatcherError> {
         let options = falkon_dispatcher::Options {
             store: None,
             pages: None,
+            events: events.map(EventOptions::new),
             identity,
             keep_micros: None,
             collectors: None,

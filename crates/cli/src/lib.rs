@@ -19,6 +19,7 @@ mod config;
 mod data;
 mod description;
 mod embedded;
+mod events;
 mod everywhere;
 pub mod exit;
 mod halt;
@@ -91,6 +92,10 @@ enum Command {
     Tasks(query::TasksArgs),
     /// Say why tasks wait, or how a task ended
     Explain(query::ExplainArgs),
+    /// Show what happened: on a running dispatcher, or in a run that is over
+    Log(events::LogArgs),
+    /// Write what happened for other programs
+    Export(events::ExportArgs),
     /// Print an instance's results as they arrive
     Results(query::ResultsArgs),
     /// Cancel an instance's tasks
@@ -165,6 +170,8 @@ pub fn main() -> ExitCode {
         Command::Status(args) => query::status(args),
         Command::Tasks(args) => query::tasks(args),
         Command::Explain(args) => query::explain(args),
+        Command::Log(args) => events::log(args),
+        Command::Export(args) => events::export(args),
         Command::Results(args) => query::results(args),
         Command::Cancel(args) => query::cancel(args),
         Command::Destroy(args) => query::destroy(args),

@@ -35,18 +35,24 @@ pub(crate) fn resolve(path: &Path) -> io::Result<NamedFile> {
 
 /// Writes a small file.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_with(path, |file| file.write_all(bytes))
+}
+
+/// Has `fill` write a file.
+pub(crate) fn write_with(
+    path: &Path,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
     let target = match resolve(path)? {
-        NamedFile::Written(path) => {
-            // Made if a link leads to where nothing is.
-            return open(&path)?.write_all(bytes);
-        }
+        // Made if a link leads to where nothing is.
+        NamedFile::Written(path) => return fill(&mut open(&path)?),
         NamedFile::Renamed(path) => path,
     };
     let mut name = target.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.part", std::process::id()));
     let partial = target.with_file_name(name);
     let mut file = OpenOptions::new().write(true).create_new(true).open(&partial)?;
-    let written = file.write_all(bytes).and_then(|()| fs::rename(&partial, &target));
+    let written = fill(&mut file).and_then(|()| fs::rename(&partial, &target));
     if written.is_err() {
         // A part of the file is useless.
         let _ = fs::remove_file(&partial);

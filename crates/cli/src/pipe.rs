@@ -146,7 +146,7 @@ async fn here(args: PipeArgs, stream: UnixStream, forked: Option<Forked>) -> Exi
         Err(exit) => return exit,
     };
     let places = Places { scratch: scratch.path().to_owned(), overflow: overflow.clone() };
-    let mut embedded = match Embedded::start(None) {
+    let mut embedded = match Embedded::start(None, None) {
         Ok(embedded) => embedded,
         Err(error) => return Exit::failure(error),
     };

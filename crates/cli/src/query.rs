@@ -3,10 +3,12 @@
 
 mod explain;
 mod show;
+mod tasks;
 
 pub(crate) use explain::{ExplainArgs, explain};
-pub(crate) use show::counted;
 pub use show::print;
+pub(crate) use show::{counted, printable};
+pub(crate) use tasks::{TasksArgs, tasks};
 
 use crate::access::{AccessArgs, connect, only_instance};
 use crate::campaign::{self, Receiver};
@@ -515,45 +517,6 @@ pub(crate) fn status(args: StatusArgs) -> Exit {
     })
 }
 
-/// `falkon tasks`
-#[derive(Args, Debug)]
-pub(crate) struct TasksArgs {
-    #[command(flatten)]
-    access: AccessArgs,
-    /// The instance
-    #[arg(value_name = "ID")]
-    instance: u64,
-    /// The first task shown
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    from: u64,
-    /// How many are shown at most
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    count: u64,
-    /// Print a line of JSON per task
-    #[arg(long)]
-    json: bool,
-}
-
-pub(crate) fn tasks(args: TasksArgs) -> Exit {
-    with_client(&args.access, Some(args.instance), async |client: Client| {
-        let instance = InstanceId(args.instance);
-        if client.status(Some(instance)).await?.instances.is_empty() {
-            return Ok(Exit::usage(format!("there is no instance {instance}")));
-        }
-        let end = args.from.saturating_add(args.count);
-        let mut at = args.from;
-        while at < end {
-            let tasks = client.tasks(instance, TaskId(at), end - at).await?;
-            let Some(last) = tasks.last() else { break };
-            at = last.task.0 + 1;
-            if let Some(exit) = show::tasks(&tasks, args.json) {
-                return Ok(exit);
-            }
-        }
-        Ok(Exit::Success)
-    })
-}
-
 /// `falkon cancel`
 #[derive(Args, Debug)]
 pub(crate) struct CancelArgs {
@@ -569,7 +532,7 @@ pub(crate) struct CancelArgs {
 }
 
 /// `7` or `7-9` as (first, count).
-fn task_range(text: &str) -> Result<(u64, u64), String> {
+pub(crate) fn task_range(text: &str) -> Result<(u64, u64), String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.parse::<u64>(), last.parse::<u64>()) {
         (Ok(first), Ok(last)) if first <= last && last < u64::MAX => Ok((first, last - first + 1)),

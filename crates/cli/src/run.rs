@@ -273,6 +273,7 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         Err(exit) => return exit,
     };
     let places = Places { scratch: scratch.path().to_owned(), overflow: overflow.clone() };
+    let events = directory.as_ref().map(Directory::events);
     let kept = directory.as_ref().map(Directory::overflow);
     let sink = match make_sink(&args.output, directory, &plan) {
         Ok(sink) => sink,
@@ -281,7 +282,7 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     let identity = (!launches.is_empty()).then(Identity::ephemeral).transpose();
     let started_here = identity
         .map_err(Exit::failure)
-        .and_then(|identity| Embedded::start(identity).map_err(Exit::failure));
+        .and_then(|identity| Embedded::start(identity, events).map_err(Exit::failure));
     let mut embedded = match started_here {
         Ok(embedded) => embedded,
         Err(exit) => return exit,

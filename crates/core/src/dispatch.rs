@@ -28,6 +28,7 @@ mod expire;
 mod explain;
 mod fleet;
 mod foresight;
+mod happenings;
 mod holdings;
 mod inspect;
 mod instance;
@@ -148,6 +149,8 @@ pub struct Dispatcher {
     held_log: HeldLog,
     /// Demand on its way down to relays.
     unmet: Unmet,
+    /// What those who watch are told of.
+    happenings: happenings::Happenings,
 }
 
 impl Dispatcher {

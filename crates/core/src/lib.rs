@@ -10,6 +10,7 @@ pub mod collect;
 pub mod data;
 pub mod dispatch;
 pub mod encoded;
+pub mod events;
 pub mod execute;
 pub mod handshakes;
 pub mod limits;

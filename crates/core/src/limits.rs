@@ -525,3 +525,23 @@ pub const PUT_EXECUTORS_MAX: usize = 256;
 pub const CACHE_STATE_MICROS: u64 = 1_000_000;
 /// Intervals in which a run is measured.
 pub const METRIC_INTERVALS_MAX: usize = 256;
+
+/// A text in an event: what went wrong, a command, a name.
+pub const EVENT_TEXT_BYTES_MAX: usize = 256;
+/// Events of one round that are in no record, beyond which they are only counted.
+pub const ROUND_EVENTS_MAX: usize = 1 << 20;
+/// Bytes of events after which they continue in another file.
+pub const EVENT_FILE_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of events that a dispatcher keeps, unless its user says otherwise: the oldest
+/// files go.
+pub const EVENTS_BYTES_MAX: u64 = 4 << 30;
+/// Bytes that events leave free on their disk; with less, they are left out.
+pub const EVENTS_LEAVE_BYTES_MIN: u64 = 256 << 20;
+/// Bytes of events in a block, about: what is read, checked and sent at a time.
+pub const EVENT_BLOCK_BYTES: usize = 256 << 10;
+/// Bytes of what waits to become events and be written; what comes beyond is left out.
+pub const EVENTS_WAITING_BYTES_MAX: u64 = 64 << 20;
+/// The longest block of events, with one event that is as long as it can be.
+pub const EVENT_BLOCK_BYTES_MAX: usize = 1 << 20;
+/// Bytes of blocks in one answer to who asks for events, beyond the last block.
+pub const EVENTS_ANSWER_BYTES: usize = 1 << 20;

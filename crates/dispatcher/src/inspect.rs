@@ -1,6 +1,7 @@
 //! How things are: answers to questions that change nothing.
 
 use super::Driver;
+use super::events::{self, Blocks, Position};
 use falkon_core::data::declared::CacheRoom;
 use falkon_core::data::object::Object;
 use falkon_core::data::stage::CacheState;
@@ -167,6 +168,33 @@ impl Driver {
             }
             Err(error) => ToClient::Refused { request, reason: Refusal::Access(error) },
         }
+    }
+
+    /// Has events read for a peer; the answer comes when they are.
+    pub(super) fn ask_for_events(
+        &mut self,
+        connection: ConnectionId,
+        request: u64,
+        from: Option<(u64, u64)>,
+    ) {
+        let from = from.map(|(file, offset)| Position { file, offset });
+        let reason = match &mut self.events {
+            None => Refusal::NoEvents,
+            Some(events) => match events.read(connection, request, from) {
+                true => return,
+                false => Refusal::Busy,
+            },
+        };
+        self.push(connection, ToClient::Refused { request, reason });
+    }
+
+    /// Answers with events that were read.
+    pub(super) fn answer_events(&mut self, read: events::Answer) {
+        let events::Answer { connection, request, blocks } = read;
+        let Blocks { bytes, next: Position { file, offset }, is_end } = blocks;
+        let next = (file, offset);
+        let answer = ToClient::Events { request, blocks: bytes, next, is_end };
+        self.answer_question(connection, request, answer);
     }
 
     pub(super) fn tasks(

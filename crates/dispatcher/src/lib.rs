@@ -15,6 +15,7 @@ mod compaction;
 mod concentrated;
 mod connection;
 mod connection_placement;
+pub mod events;
 mod handle;
 mod inspect;
 pub mod journal;
@@ -31,12 +32,14 @@ mod room;
 mod send;
 mod store;
 
+use crate::events::{EventOptions, Events, EventsError};
 use crate::pages::{PageError, PageFiles, Pages};
 use commit::Committed;
 use falkon_core::dispatch::{
     AckCoalescing, AckEvent, Action, ConnectionId, Dispatcher, Event, Join, PageBounds, PagePlace,
     Reply,
 };
+use falkon_core::events::{What, text};
 use falkon_core::task::{InstanceId, Resources, Time};
 use falkon_net::Log;
 use falkon_net::clock::{Alarm, Clock};
@@ -86,6 +89,8 @@ pub struct Options {
     pub pages: Option<PathBuf>,
     /// The identity from which instances get their secrets.
     pub identity: Option<Identity>,
+    /// Where events are kept; `None`: nowhere.
+    pub events: Option<EventOptions>,
     /// How long instances are kept that leave it to the dispatcher, in
     /// microseconds; `None` is for ever.
     pub keep_micros: Option<u64>,
@@ -149,6 +154,11 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
     };
     let pages = pages.map(|files| Pages::start(files, options.log.clone()));
     let clock = go_on(wall, core.now(), &options.log);
+    let events = options.events.as_ref().and_then(|events| {
+        let opened = Events::open(events, &mut core, clock.now(), &options.log);
+        let refused = |error: &EventsError| (options.log)(&format!("no events are kept: {error}"));
+        opened.inspect_err(refused).ok()
+    });
     let (inbox, messages) = mpsc::channel(INBOX_BATCHES_MAX);
     let (stopped, when_stopped) = oneshot::channel();
     // Connections of an instance that has expired are accepted, so that its
@@ -178,6 +188,7 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         clock,
         started: clock.now(),
         store,
+        events,
         pages,
         unneeded: Vec::new(),
         identity,
@@ -262,6 +273,7 @@ struct Driver {
     clock: Clock,
     started: Time,
     store: Option<Store>,
+    events: Option<Events>,
     pages: Option<Pages>,
     /// Pages that go when the journal says so.
     unneeded: Vec<PagePlace>,
@@ -304,6 +316,14 @@ async fn moved(pages: &mut Option<Pages>) -> Event {
     }
 }
 
+/// The next answer about events; waits for ever if none are kept.
+async fn events_read(events: &mut Option<Events>) -> events::Answer {
+    match events {
+        Some(events) => events.answered().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// A line about an executor that joins. A relay says later what it offers.
 fn joined(join: &Join) -> String {
     match join.capacity == Resources::default() {
@@ -337,6 +357,7 @@ impl Driver {
             let mut spin = adaptive.as_mut().map_or_else(Spin::none, |adaptive| adaptive.begin());
             let mut answer = None;
             let mut page = None;
+            let mut read = None;
             tokio::select! {
                 biased;
                 count = inbox.recv_many(&mut batches, ROUND_BATCHES_MAX), if takes_in => {
@@ -346,6 +367,7 @@ impl Driver {
                 }
                 heard = heard(&mut self.provision) => answer = Some(heard),
                 moved = moved(&mut self.pages) => page = Some(moved),
+                events = events_read(&mut self.events) => read = Some(events),
                 () = measured(self.store.as_ref().map(Store::gauge)) => {}
                 () = alarm.wait(due) => {}
                 () = spin.keep() => {}
@@ -357,6 +379,9 @@ impl Driver {
             let mut stop = false;
             let busy = !batches.is_empty();
             self.take_answers(now, answer, page);
+            if let Some(read) = read {
+                self.answer_events(read);
+            }
             self.take_measured();
             let uncommitted = self.outgoing.len();
             for inbound in batches.drain(..) {
@@ -374,6 +399,9 @@ impl Driver {
             }
             self.act();
             self.provide(busy);
+            if let Some(events) = &mut self.events {
+                events.end_round();
+            }
             match self.commit() {
                 Committed::Written => {}
                 Committed::Failed => return Stopped::JournalFailed,
@@ -403,6 +431,9 @@ impl Driver {
                 self.send_released();
                 if let Some(store) = &mut self.store {
                     store.close(&self.log);
+                }
+                if let Some(events) = &mut self.events {
+                    events.close();
                 }
                 self.say_goodbye(&mut inbox).await;
                 return Stopped::Asked;
@@ -539,6 +570,12 @@ impl Driver {
         let Some(provision) = &mut self.provision else { return };
         let now = self.clock.now();
         let wishes = provision.turn(now, &mut self.core, busy);
+        let said = provision.take_said();
+        if let Some(events) = &mut self.events {
+            for (queue, said) in said {
+                events.what(now, What::Provisioned { queue: text(&queue), text: text(&said) });
+            }
+        }
         if wishes.release.is_empty() {
             return;
         }
@@ -559,11 +596,15 @@ impl Driver {
     /// Lets the core act until it has nothing more to do.
     fn act(&mut self) {
         self.running.forget();
+        let now = self.clock.now();
         while let Some(action) = self.core.poll_action() {
             match action {
                 Action::Journal(record) => {
                     if let Some(store) = &mut self.store {
                         store.append(&record);
+                    }
+                    if let Some(events) = &mut self.events {
+                        events.record(now, record);
                     }
                 }
                 Action::Reply { connection, request, reply } => {
@@ -618,6 +659,9 @@ impl Driver {
                     }
                 }
             }
+        }
+        if let Some(events) = &mut self.events {
+            events.end_act(now, self.core.take_happenings());
         }
     }
 

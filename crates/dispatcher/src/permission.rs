@@ -25,6 +25,7 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         | FromClient::Reach { instance, .. } => *instance,
         FromClient::Create { .. }
         | FromClient::Forget { .. }
+        | FromClient::Events { .. }
         | FromClient::Stop { .. }
         | FromClient::Provision { .. }
         | FromClient::Unmet { .. }
@@ -44,6 +45,7 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Status { request, .. }
         | FromClient::Tasks { request, .. }
         | FromClient::Explain { request, .. }
+        | FromClient::Events { request, .. }
         | FromClient::Objects { request, .. }
         | FromClient::Find { request, .. }
         | FromClient::Forget { request, .. }
@@ -73,7 +75,9 @@ pub(super) fn allows(role: Role, own: &Known, message: &FromClient) -> bool {
                 || (!puts && about.is_some_and(|instance| own.contains(instance)))
         }
         Role::Instance(id) => !puts && about == Some(InstanceId(id)),
-        Role::Observer => matches!(message, FromClient::Status { .. }) || asks,
+        Role::Observer => {
+            matches!(message, FromClient::Status { .. } | FromClient::Events { .. }) || asks
+        }
         Role::Executor => false,
     }
 }

@@ -92,6 +92,10 @@ impl Driver {
                 self.answer_question(connection, request, ToClient::Status { request, status });
                 return;
             }
+            FromClient::Events { request, from } => {
+                self.ask_for_events(connection, request, from);
+                return;
+            }
             FromClient::Tasks { request, instance, first, count } => {
                 if self.refuses_expired(now, connection, request, Some(instance)) {
                     return;

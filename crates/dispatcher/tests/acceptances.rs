@@ -58,6 +58,7 @@ impl World {
             store: None,
             pages: None,
             identity: None,
+            events: None,
             keep_micros: None,
             collectors: None,
             log,

@@ -182,6 +182,7 @@ impl World {
                 store,
                 pages: None,
                 identity: None,
+                events: None,
                 keep_micros: None,
                 collectors: None,
                 log,

@@ -101,6 +101,7 @@ impl Service {
         let options = falkon_dispatcher::Options {
             store: None,
             pages: None,
+            events: None,
             identity: None,
             keep_micros: None,
             collectors: None,

@@ -339,6 +339,21 @@ impl Client {
         }
     }
 
+    /// Asks for events from a position on, or for the oldest. Returns blocks as they are
+    /// in files, the position behind them, and whether that is the end for now.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn events(
+        &self,
+        from: Option<(u64, u64)>,
+    ) -> Result<(Vec<u8>, (u64, u64), bool), ClientError> {
+        match self.ask(|request| FromClient::Events { request, from }).await? {
+            ToClient::Events { blocks, next, is_end, .. } => Ok((blocks, next, is_end)),
+            other => Err(unexpected(other)),
+        }
+    }
+
     /// Asks how the provisioner is: all its queues or one, with at most `log`
     /// lines of its log.
     ///
@@ -538,7 +553,8 @@ async fn read(
                 | ToClient::Provision { request, .. }
                 | ToClient::Subtree { request, .. }
                 | ToClient::Withdrawn { request, .. }
-                | ToClient::Explained { request, .. } => *request,
+                | ToClient::Explained { request, .. }
+                | ToClient::Events { request, .. } => *request,
                 ToClient::Results(_) => {
                     if let ToClient::Results(delivery) = message {
                         deliveries.push(Ok(delivery));

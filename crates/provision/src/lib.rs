@@ -124,6 +124,8 @@ pub struct Provision {
     record: Arc<Mutex<Record>>,
     setup: Setup,
     lines: VecDeque<Line>,
+    /// Queues, and what was said of them since somebody asked.
+    said: Vec<(String, String)>,
     /// Allocations of which an executor has come.
     joined: BTreeSet<AllocationId>,
     /// Allocations to whose nodes the program was sent.
@@ -168,6 +170,7 @@ impl Provision {
             record: Arc::new(Mutex::new(record)),
             setup,
             lines: VecDeque::new(),
+            said: Vec::new(),
             joined: BTreeSet::new(),
             staged_binaries: BTreeSet::new(),
             words: BTreeMap::new(),
@@ -342,11 +345,19 @@ impl Provision {
         found.map(|(id, _)| *id).ok_or_else(|| AskError::NoQueue(name.to_owned()))
     }
 
+    /// Queues, and what was decided or heard of them since this was last called.
+    pub fn take_said(&mut self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.said)
+    }
+
     /// Logs a line about a queue.
     fn say(&mut self, now: Time, queue: &str, text: String) {
         (self.log)(&format!("provisioner: queue {queue}: {text}"));
         if self.lines.len() >= LOG_LINES_MAX {
             self.lines.pop_front();
+        }
+        if self.said.len() < LOG_LINES_MAX {
+            self.said.push((queue.to_owned(), text.clone()));
         }
         self.lines.push_back(Line { at: now, queue: queue.to_owned(), text });
     }

@@ -209,6 +209,16 @@ pub struct CommandTemplate {
 wire_struct!(CommandTemplate { argv, env, cwd, stdin, inputs, outputs, streams, call });
 wire_list!(Piece, Vec<Piece>, (Vec<u8>, Vec<Piece>));
 
+/// A text with `{}` in the place of values.
+fn pattern(text: &Text) -> Vec<u8> {
+    let pieces = text.iter().map(|piece| match piece {
+        Piece::Literal(bytes) => bytes.as_slice(),
+        Piece::Value { .. } | Piece::Decimal { .. } => b"{}",
+        Piece::Number => b"{#}",
+    });
+    pieces.collect::<Vec<_>>().concat()
+}
+
 /// The part of their commands that the tasks of a submission share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Template {
@@ -229,6 +239,29 @@ impl Template {
             Template::Calls(command) => command.call.as_ref(),
             Template::Command(_) | Template::Each => None,
         }
+    }
+
+    /// What the tasks of a submission run, for people: the common command line, with
+    /// `{}` where their values stand; of tasks that are all different, the program of
+    /// the first of them.
+    #[must_use]
+    pub fn pattern(&self, rows: &Rows) -> String {
+        let words: Vec<Vec<u8>> = match self {
+            Template::Command(template) => {
+                let function = template.call.iter().map(|function| function.name.clone());
+                function.chain(template.argv.iter().map(pattern)).collect()
+            }
+            Template::Calls(command) => {
+                let function = command.call.iter().map(|call| call.function.name.clone());
+                function.chain(command.argv.iter().cloned()).collect()
+            }
+            Template::Each => {
+                let first = self.words(rows, 0, 1).unwrap_or_default();
+                first.into_iter().take(1).collect()
+            }
+        };
+        let words: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(word)).collect();
+        words.join(" ")
     }
 
     /// What one task runs, for people: the name of the function that it calls,

@@ -3,6 +3,10 @@
 //! A connection carries frames; a frame carries one message. Requests carry a
 //! number that comes back in the answer; a client may have many under way.
 
+mod refusal;
+
+pub use refusal::Refusal;
+
 use crate::codec::{Decoder, wire_enum, wire_list, wire_struct};
 use crate::hidden::Hidden;
 use crate::provision::{Coming, ProvisionAsk, ProvisionStatus};
@@ -10,8 +14,8 @@ use falkon_core::collect::Unwritten;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::CacheState;
 use falkon_core::dispatch::{
-    Access, AccessError, Delivery, Earlier, Explained, FoundObject, Holdings, InstanceOptions,
-    Join, Lender, ObjectStatus, Order, Purpose, RequestError, Selection, Subtree, Update,
+    Access, Delivery, Earlier, Explained, FoundObject, Holdings, InstanceOptions, Join, Lender,
+    ObjectStatus, Order, Purpose, Selection, Subtree, Update,
 };
 use falkon_core::provision::Waiting;
 use falkon_core::result::{Counts, Finished, Stream};
@@ -115,6 +119,15 @@ pub enum FromClient {
         instance: InstanceId,
         /// The task; all that wait, if `None`.
         task: Option<TaskId>,
+    },
+    /// Ask for events, as they are in files (docs/events.md). Answer:
+    /// [`ToClient::Events`].
+    Events {
+        /// Comes back in the answer.
+        request: u64,
+        /// Where the answer before this one ended: a file and an offset in it. From the
+        /// oldest events on, if `None`.
+        from: Option<(u64, u64)>,
     },
     /// End the dispatcher. Answer: [`ToClient::Done`], then the connection closes.
     Stop {
@@ -227,6 +240,7 @@ wire_enum!(FromClient {
     17 => Unmet { waiting },
     18 => Explain { request, instance, task },
     19 => Forget { request, name },
+    20 => Events { request, from },
 });
 
 /// The number of a request, from the beginning of a message that need not be
@@ -363,6 +377,17 @@ pub enum ToClient {
         /// One entry for tasks that wait for the same.
         explained: Vec<Explained>,
     },
+    /// Events.
+    Events {
+        /// Of the question.
+        request: u64,
+        /// Blocks, as they are in files.
+        blocks: Vec<u8>,
+        /// Where to go on: a file, and an offset in it.
+        next: (u64, u64),
+        /// There is nothing more yet.
+        is_end: bool,
+    },
 }
 
 /// The proof, to an executor, of the right to do something with one data object.
@@ -393,6 +418,7 @@ wire_enum!(ToClient {
     13 => Withdrawn { request, runs },
     14 => Explained { request, explained },
     15 => Forgotten { request, names },
+    16 => Events { request, blocks, next, is_end },
 });
 
 impl ToClient {
@@ -415,68 +441,11 @@ impl ToClient {
             | ToClient::Provision { .. }
             | ToClient::Subtree { .. }
             | ToClient::Withdrawn { .. }
-            | ToClient::Explained { .. } => false,
+            | ToClient::Explained { .. }
+            | ToClient::Events { .. } => false,
         }
     }
 }
-
-/// Why a request is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// The dispatcher's logic says no.
-    #[error(transparent)]
-    Request(#[from] RequestError),
-    /// This client's role does not allow it.
-    #[error(
-        "this access file does not allow that; use the owner's access.json of the dispatcher, or \
-         the access file of the instance"
-    )]
-    NotAllowed,
-    /// The journal cannot be written; what is wrong with it.
-    #[error("the dispatcher cannot write its journal: {0}")]
-    Journal(String),
-    /// Nobody can be gone to with a data object; why.
-    #[error(transparent)]
-    Access(AccessError),
-    /// The provisioner says no; why.
-    #[error("{0}")]
-    Provision(String),
-    /// More answers wait for this client, or for all clients, than there may:
-    /// read them, then ask again.
-    #[error("too many answers have not been read yet; ask again when they are")]
-    Busy,
-    /// The answer is longer than a message.
-    #[error("the answer is {bytes} bytes and cannot be sent; ask for less at a time")]
-    TooLong {
-        /// The answer's length.
-        bytes: u64,
-    },
-    /// The request cannot be read; why. Requests before and after it are not affected.
-    #[error("the request cannot be read: {0}")]
-    Unreadable(String),
-    /// The id of a data object is not that of its URL and version.
-    #[error(
-        "the data object {url} is declared under the id {id}, which is not that of its URL and \
-         version: a client computes it as the protocol says"
-    )]
-    WrongId {
-        /// The id that it has.
-        id: ObjectId,
-        /// Its URL.
-        url: Arc<str>,
-    },
-}
-wire_enum!(Refusal {
-    0 => Request(error),
-    1 => NotAllowed,
-    2 => Journal(reason),
-    3 => Access(error),
-    4 => Provision(reason),
-    5 => Busy,
-    6 => TooLong { bytes },
-    7 => Unreadable(why),
-    8 => WrongId { id, url },
-});
 
 /// A dispatcher and what it has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -217,7 +217,7 @@ fn width<'a>(names: impl Iterator<Item = &'a str>, chars_min: usize) -> usize {
 }
 
 /// A name that others chose, without what a terminal would act upon.
-pub(super) fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 

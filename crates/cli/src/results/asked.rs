@@ -20,8 +20,8 @@ pub(crate) const CAPTURE_BYTES_DEFAULT: u64 = 64 << 10;
 #[derive(Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Results")]
 pub(crate) struct OutputArgs {
-    /// Write results to this directory: results.jsonl, and the output of tasks in the files
-    /// stdout and stderr
+    /// Write results to this directory: results.jsonl, the output of tasks in the files
+    /// stdout and stderr, and events
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     pub(crate) out: Option<PathBuf>,
     /// With --out or --resume, also write a file per task and stream

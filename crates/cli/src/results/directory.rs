@@ -14,6 +14,7 @@ use super::{FileSpan, SinkError, TaskResult};
 use crate::plan::Plan;
 use earlier::Earlier;
 use falkon_core::result::{Captured, Stream};
+use falkon_dispatcher::events::EVENTS_DIRECTORY;
 use falkon_lock::{Claimed, FolderLock, LockError};
 use ledger::Ledger;
 use std::fmt;
@@ -233,7 +234,7 @@ fn is_marked(path: &Path) -> bool {
 
 /// A name in `path` that results have and that is there.
 fn taken_name(path: &Path) -> Option<PathBuf> {
-    let names = [RESULTS, SUPERSEDED, STREAMS[0], STREAMS[1], TASKS, OVERFLOW];
+    let names = [RESULTS, SUPERSEDED, STREAMS[0], STREAMS[1], TASKS, OVERFLOW, EVENTS_DIRECTORY];
     names.iter().map(|name| path.join(name)).find(|path| path.symlink_metadata().is_ok())
 }
 
@@ -338,6 +339,11 @@ impl Directory {
             .map_err(io("write", &results))?;
         let (path, lock) = (path.to_owned(), owned.lock);
         Ok(Directory { path, ledger, streams, per_task, is_resumed: false, _lock: lock })
+    }
+
+    /// Where the events of runs go.
+    pub(crate) fn events(&self) -> PathBuf {
+        self.path.join(EVENTS_DIRECTORY)
     }
 
     /// Where output that is too long to be kept in memory goes meanwhile.

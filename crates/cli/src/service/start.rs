@@ -11,6 +11,7 @@ use crate::plan::quantity::{KeepFor, keep_for};
 use crate::provision::from_name;
 use crate::run::Interrupts;
 use clap::{Args, ValueEnum};
+use falkon_dispatcher::events::{EVENTS_DIRECTORY, EventOptions};
 use falkon_dispatcher::{Concentrators, ListenAddress, Stopped, StoreOptions};
 use falkon_net::secure::{AccessFile, Identity, Level, Role};
 use falkon_provision::lrm::Executor;
@@ -97,6 +98,9 @@ pub(crate) struct StartArgs {
     /// [default: all of up to 16 executors, one for each 64 of more than 1024, else 16]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     collectors: Option<u32>,
+    /// Size of the events that are kept, for falkon log: the oldest go; 0 keeps none
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = crate::plan::memory_bytes)]
+    events: u64,
     /// Keep no journal: everything is lost when the dispatcher exits
     #[arg(long)]
     no_journal: bool,
@@ -198,6 +202,8 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
         store: (!args.no_journal).then_some(store),
         pages: args.no_journal.then(|| dir.join("pages")),
         identity: Some(identity),
+        events: (args.events > 0)
+            .then(|| EventOptions { dir: dir.join(EVENTS_DIRECTORY), bytes_max: args.events }),
         keep_micros: args.keep.0,
         collectors: args.collectors.map(|count| count as usize),
         log: log.clone(),

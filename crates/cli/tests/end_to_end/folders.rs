@@ -19,7 +19,10 @@ fn tree(site: &Site, dir: &str) -> Vec<(String, Option<String>)> {
                     found.push((name, None));
                     open.push(path);
                 }
-                false => found.push((name, Some(std::fs::read_to_string(&path).unwrap()))),
+                false => {
+                    let bytes = std::fs::read(&path).unwrap();
+                    found.push((name, Some(String::from_utf8_lossy(&bytes).into_owned())));
+                }
             }
         }
     }

@@ -16,6 +16,7 @@ mod collect;
 mod concentrators;
 mod configuration;
 mod data;
+mod events;
 mod everywhere;
 mod examples;
 mod explain;

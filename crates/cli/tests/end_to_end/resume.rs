@@ -144,9 +144,9 @@ fn few_files_or_one_per_task_and_stream() {
     };
     assert!(run("few", &[]).out.is_empty());
     let marker = ".falkon-results";
-    assert_eq!(entries("few"), [marker, "results.jsonl", "stderr", "stdout"]);
+    assert_eq!(entries("few"), [marker, "events", "results.jsonl", "stderr", "stdout"]);
     run("many", &["--out-files"]);
-    assert_eq!(entries("many"), [marker, "results.jsonl", "stderr", "stdout", "tasks"]);
+    assert_eq!(entries("many"), [marker, "events", "results.jsonl", "stderr", "stdout", "tasks"]);
     let files =
         ["0.stderr", "0.stdout", "1.stderr", "1.stdout", "2.stdout", "3.stderr", "3.stdout"];
     assert_eq!(entries("many/tasks"), files);

@@ -3,6 +3,7 @@
 
 use super::fleet::Departed;
 use super::{Action, ConnectionId, Dispatcher, Record};
+use crate::events::What;
 use crate::task::ExecutorId;
 
 impl Dispatcher {
@@ -39,6 +40,7 @@ impl Dispatcher {
     /// Takes an executor out of the books, with its tasks still in flight.
     pub(super) fn remove_executor(&mut self, id: ExecutorId, reason: &'static str) -> Departed {
         let executor = self.fleet.remove(id, self.now);
+        self.happenings.note(|| What::ExecutorGone { executor: id, why: reason.into() });
         self.collector_gone(id);
         self.unmet.forget_executor(id);
         let notices = self.placement.executor_left(id, &self.instances);

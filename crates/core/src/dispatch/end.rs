@@ -2,6 +2,7 @@
 
 use super::Dispatcher;
 use super::instance::{Instance, ReadyRun};
+use crate::events::{Run, What};
 use crate::result::{Detail, Finished, Outcome, Status, Tries};
 use crate::task::{InstanceId, TaskId, Time};
 use std::sync::Arc;
@@ -78,6 +79,10 @@ impl Dispatcher {
         let cause = match again {
             true => {
                 instance.tasks.end_recomputed(first, count);
+                self.happenings.note(|| {
+                    let run = Run { instance: id, first: finished.first, count };
+                    What::RecomputationEnded { run, outcome: finished.outcome }
+                });
                 (!is_done).then(|| super::recompute::cause(&finished))
             }
             false => {

@@ -5,6 +5,7 @@ use super::outputs::admit_overflow;
 use super::share::counted_micros;
 use super::update::{admit_held, admit_reports, held_of};
 use super::{Action, ConnectionId, Dispatcher, Held, Join, Record};
+use crate::events::{What, text};
 use crate::result::{Outcome, Tries};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, TaskId};
@@ -43,6 +44,12 @@ impl Dispatcher {
         self.placement.executor_joined(id, before, has_cache);
         let before = before.map(|id| self.remove_executor(id, "the executor connected anew"));
         self.fleet.admit(id, connection, &join, before, (&self.needs, self.now));
+        self.happenings.note(|| What::ExecutorJoined {
+            executor: id,
+            name: text(&join.name),
+            capacity: join.capacity.clone(),
+            allocation: join.lease.allocation,
+        });
         self.collector_joined(id);
         if self.fleet[id].serves_others() {
             self.placement.lends(id, join.cache.lent_bytes);

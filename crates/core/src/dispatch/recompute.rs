@@ -14,6 +14,7 @@ use super::instance::{Instance, ReadyRun};
 use super::submit::hold_needs;
 use super::{Dispatcher, Record};
 use crate::data::object::{Object, ObjectId};
+use crate::events::What;
 use crate::limits::RECOMPUTE_RUNS_MAX;
 use crate::result::{Detail, Finished, Outcome, Tries};
 use crate::runset::RunSet;
@@ -165,6 +166,7 @@ impl Dispatcher {
         instance.tasks.recompute(task);
         let run = ReadyRun { first: task, count: 1, class, tries: AGAIN };
         instance.push_ready(&self.needs, &mut self.placement, run);
+        self.happenings.note(|| What::Recomputed { instance: id, task: TaskId(task) });
         self.journal(Record::Recomputed { instance: id, task: TaskId(task), times });
         self.outbound.mark(id);
         self.runnable.mark(id);

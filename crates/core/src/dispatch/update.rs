@@ -2,7 +2,8 @@
 
 use super::outputs::admit_overflow;
 use super::{Action, ConnectionId, Dispatcher, Held, JoinError, Update};
-use crate::result::Report;
+use crate::events::What;
+use crate::result::{Outcome, Report};
 use crate::task::{ExecutorId, TaskId, Time};
 
 impl Dispatcher {
@@ -69,7 +70,14 @@ impl Dispatcher {
     /// Takes in a report. Returns whether it was about tasks that the executor
     /// was known to have.
     pub(super) fn report(&mut self, id: ExecutorId, report: &Report) -> bool {
+        // Nothing else suspends an executor.
+        let was = (report.outcome == Outcome::NotRun).then(|| self.fleet[id].suspended_until);
         let ended = self.fleet.take_ended(id, report, &self.needs, self.now);
+        if was == Some(None)
+            && let Some(until) = self.fleet[id].suspended_until
+        {
+            self.happenings.note(|| What::ExecutorSuspended { executor: id, until });
+        }
         let micros = report.ended.since(report.started);
         self.tally.ran(micros, ended.iter().map(|run| run.count).sum());
         for run in &ended {

@@ -10,6 +10,7 @@ mod end;
 mod executors;
 mod faults;
 mod links;
+mod watched;
 
 pub(crate) use faults::Faults;
 
@@ -29,6 +30,7 @@ use falkon_core::dispatch::{Dispatcher, Record, Remembered};
 use falkon_core::task::{InstanceId, Resources, Time};
 use links::Link;
 use std::collections::BTreeMap;
+use watched::Watched;
 
 #[derive(Debug)]
 pub(crate) struct World {
@@ -36,6 +38,8 @@ pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) dispatcher: Dispatcher,
     journal: Vec<Record>,
+    /// What those know who see only the events.
+    watched: Watched,
     /// For pages of results.
     disk: Option<Disk>,
     /// Tasks that write more than a report holds; `None`: none.
@@ -88,8 +92,9 @@ impl World {
         World {
             rng,
             now: Time(0),
-            dispatcher: Dispatcher::new(),
+            dispatcher: new_dispatcher(None, None),
             journal: Vec::new(),
+            watched: Watched::default(),
             disk: None,
             lengths: None,
             is_over: false,

@@ -414,6 +414,8 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
         ("subtree", Subtree { request, relay: 0x0123_4567_89ab_cdef, since: 12 }),
         ("unmet", Unmet { waiting: waiting() }),
         ("explain", Explain { request, instance: INSTANCE, task: Some(TaskId(10)) }),
+        ("events", Events { request, from: Some((3, 4096)) }),
+        ("events-oldest", Events { request, from: None }),
         ("withdraw", Withdraw { request, instance: INSTANCE, count: 100 }),
         (
             "objects",
@@ -541,6 +543,10 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("provision", ToClient::Provision { request, status: provision::status() }),
         ("subtree", ToClient::Subtree { request, subtree: subtree(), holdings: holdings() }),
         ("explained", ToClient::Explained { request, explained: explain::all() }),
+        (
+            "events-read",
+            ToClient::Events { request, blocks: vec![1, 2], next: (3, 4098), is_end: true },
+        ),
         ("withdrawn", ToClient::Withdrawn { request, runs: vec![(10, 90), (300, 1)] }),
     ];
     let refused = |(name, reason)| (name, ToClient::Refused { request, reason });

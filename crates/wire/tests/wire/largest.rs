@@ -211,6 +211,7 @@ fn the_largest_message_of_every_kind_from_a_client_fits_a_frame() {
         FromClient::Stop { request },
         FromClient::Subtree { request, relay: NUMBER, since: NUMBER },
         FromClient::Explain { request, instance, task: Some(TASK) },
+        FromClient::Events { request, from: Some((NUMBER, NUMBER)) },
         FromClient::Withdraw { request, instance: INSTANCE, count: NUMBER },
         FromClient::Unmet { waiting: waiting() },
         FromClient::Objects {
@@ -280,6 +281,12 @@ fn the_largest_message_of_every_kind_to_a_client_fits_a_frame() {
         ToClient::Results(delivery),
         // The node measures these four when they are encoded, and refuses what is longer.
         ToClient::Explained { request, explained: Vec::new() },
+        ToClient::Events {
+            request,
+            blocks: vec![0; EVENTS_ANSWER_BYTES + EVENT_BLOCK_BYTES_MAX],
+            next: (NUMBER, NUMBER),
+            is_end: false,
+        },
         ToClient::Status { request, status: Status::default() },
         ToClient::Tasks { request, tasks: Vec::new() },
         ToClient::Provision { request, status: Default::default() },

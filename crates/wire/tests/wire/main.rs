@@ -6,6 +6,7 @@
 
 mod allocation;
 mod corpus;
+mod events;
 mod examples;
 mod golden;
 mod hidden;

@@ -64,7 +64,7 @@ fn text() -> impl Strategy<Value = String> {
     prop_oneof![8 => "\\PC{0,12}", 1 => "[a-z]{30,34}", 1 => "[a-z]{250,260}"]
 }
 
-fn instance() -> impl Strategy<Value = InstanceId> {
+pub(crate) fn instance() -> impl Strategy<Value = InstanceId> {
     number().prop_map(InstanceId)
 }
 
@@ -72,7 +72,7 @@ fn task() -> impl Strategy<Value = TaskId> {
     number().prop_map(TaskId)
 }
 
-fn executor() -> impl Strategy<Value = ExecutorId> {
+pub(crate) fn executor() -> impl Strategy<Value = ExecutorId> {
     number().prop_map(ExecutorId)
 }
 
@@ -88,7 +88,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     prop::sample::select(examples::every::<Kind>())
 }
 
-fn resources() -> impl Strategy<Value = Resources> {
+pub(crate) fn resources() -> impl Strategy<Value = Resources> {
     Any::any()
 }
 
@@ -215,7 +215,7 @@ pub(crate) fn submission() -> impl Strategy<Value = Submission> {
         )
 }
 
-fn outcome() -> impl Strategy<Value = Outcome> {
+pub(crate) fn outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![
         signed().prop_map(Outcome::Exit),
         signed().prop_map(Outcome::Signal),
@@ -433,7 +433,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         text().prop_map(Refusal::Journal),
         access_error().prop_map(Refusal::Access),
         text().prop_map(Refusal::Provision),
-        Just(Refusal::Busy),
+        prop::sample::select(vec![Refusal::Busy, Refusal::NoEvents]),
         number().prop_map(|bytes| Refusal::TooLong { bytes }),
         text().prop_map(Refusal::Unreadable),
         (object_id(), shared_text()).prop_map(|(id, url)| Refusal::WrongId { id, url }),
@@ -472,7 +472,7 @@ pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
         (number(), instance(), task(), number()).prop_map(|(request, instance, first, count)| {
             FromClient::Tasks { request, instance, first, count }
         }),
-        status::explain(),
+        status::questions(),
         number().prop_map(|request| FromClient::Stop { request }),
         relays::request(),
         (number(), option::of(instance()), option::of(executor()), text(), option::of(object_id()))
@@ -522,7 +522,7 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
         (number(), status()).prop_map(|(request, status)| ToClient::Status { request, status }),
         (number(), vec(task_info(), 0..5))
             .prop_map(|(request, tasks)| ToClient::Tasks { request, tasks }),
-        status::explained(),
+        status::answers(),
         instance().prop_map(|instance| ToClient::Gone { instance }),
         (number(), vec(object_status(), 0..5), option::of(object_id()))
             .prop_map(|(request, objects, next)| ToClient::Objects { request, objects, next }),

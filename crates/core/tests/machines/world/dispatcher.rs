@@ -27,6 +27,7 @@ impl World {
                 other => messages.push(other),
             }
         }
+        self.watched.round(self.now, &mut self.dispatcher, &records);
         self.dispatcher.check().unwrap();
         for view in self.dispatcher.executor_views() {
             let (_, ahead) = view.load();
@@ -130,6 +131,7 @@ impl World {
             disk.restarted(&dispatcher);
         }
         self.dispatcher = dispatcher;
+        self.watched.restarted(&mut self.dispatcher);
     }
 
     /// The journal is compacted to a snapshot, which must say the same.
@@ -183,6 +185,7 @@ impl World {
 
 pub(super) fn new_dispatcher(disk: Option<&Disk>, collectors: Option<usize>) -> Dispatcher {
     let mut dispatcher = Dispatcher::new();
+    dispatcher.watch_happenings();
     dispatcher.set_collectors(collectors);
     if let Some(disk) = disk {
         dispatcher.page_results(disk.bounds());

@@ -55,6 +55,7 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
         ("not_placeable", Refusal::Access(AccessError::NotPlaceable)),
         ("wrong_id", Refusal::WrongId { id: placed().id, url: placed().url }),
         ("answers_unread", Refusal::Busy),
+        ("no_events", Refusal::NoEvents),
         ("long_answer", Refusal::TooLong { bytes: 20 << 20 }),
         ("unreadable", Refusal::Unreadable("expected an array".to_owned())),
         ("no_queue", Refusal::Provision("there is no queue big".to_owned())),

@@ -108,9 +108,30 @@ pub(super) fn task_info() -> impl Strategy<Value = TaskInfo> {
     )
 }
 
-pub(super) fn explain() -> impl Strategy<Value = FromClient> {
+/// Questions about what waits and what happened.
+pub(super) fn questions() -> impl Strategy<Value = FromClient> {
+    prop_oneof![explain(), events()]
+}
+
+/// Their answers.
+pub(super) fn answers() -> impl Strategy<Value = ToClient> {
+    prop_oneof![explained(), events_read()]
+}
+
+fn explain() -> impl Strategy<Value = FromClient> {
     (number(), instance(), option::of(task()))
         .prop_map(|(request, instance, task)| FromClient::Explain { request, instance, task })
+}
+
+fn events() -> impl Strategy<Value = FromClient> {
+    (number(), option::of((number(), number())))
+        .prop_map(|(request, from)| FromClient::Events { request, from })
+}
+
+fn events_read() -> impl Strategy<Value = ToClient> {
+    (number(), bytes(), (number(), number()), any::<bool>()).prop_map(
+        |(request, blocks, next, is_end)| ToClient::Events { request, blocks, next, is_end },
+    )
 }
 
 fn offering() -> impl Strategy<Value = Offering> {
@@ -141,7 +162,7 @@ fn obstacle() -> impl Strategy<Value = Obstacle> {
     ]
 }
 
-pub(super) fn explained() -> impl Strategy<Value = ToClient> {
+fn explained() -> impl Strategy<Value = ToClient> {
     let one = (task(), number(), vec(obstacle(), 0..5))
         .prop_map(|(task, count, obstacles)| Explained { task, count, obstacles });
     (number(), vec(one, 0..5))

@@ -1,0 +1,140 @@
+//! `falkon export`: events for other programs.
+
+use super::perfetto::Trace;
+use super::source::{Source, SourceError};
+use super::{Names, line};
+use crate::access::AccessArgs;
+use crate::exit::{Exit, Runtime, runtime};
+use crate::named_file;
+use clap::{ArgGroup, Args};
+use falkon_core::events::{Event, What};
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Bytes that are written together.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// `falkon export`
+#[derive(Args, Debug)]
+#[command(group(ArgGroup::new("format").required(true)))]
+pub(crate) struct ExportArgs {
+    #[command(flatten)]
+    access: AccessArgs,
+    /// Export the events of this directory: one that falkon run --out wrote, or a dispatcher's
+    /// (falkon start --dir) [default: ask the running dispatcher]
+    #[arg(value_name = "DIR", conflicts_with = "access")]
+    directory: Option<PathBuf>,
+    /// A line of JSON for each run of tasks that ended alike
+    #[arg(long, group = "format")]
+    jsonl: bool,
+    /// A trace for ui.perfetto.dev: executors with their slots, and what ran there
+    #[arg(long, group = "format")]
+    perfetto: bool,
+    /// The file to write [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Why events cannot be exported.
+#[derive(Debug, thiserror::Error)]
+enum ExportError {
+    /// They cannot be read.
+    #[error(transparent)]
+    Source(SourceError),
+    /// They cannot be written.
+    #[error("cannot write events: {0}")]
+    Write(#[source] io::Error),
+}
+
+/// What an export makes of events.
+enum Format {
+    Jsonl(Vec<u8>),
+    Perfetto(Box<Trace>),
+}
+
+impl Format {
+    fn add(&mut self, event: &Event, names: &Names) {
+        match self {
+            Format::Jsonl(text) if matches!(event.what, What::Ended(_)) => {
+                line::write(event, names, text);
+            }
+            Format::Jsonl(_) => {}
+            Format::Perfetto(trace) => trace.add(event, names),
+        }
+    }
+
+    /// Writes what there is, if it is much or the end.
+    fn write(&mut self, out: &mut dyn Write, is_end: bool) -> io::Result<()> {
+        match self {
+            Format::Jsonl(text) if is_end || text.len() >= WRITE_BYTES => {
+                out.write_all(text)?;
+                text.clear();
+            }
+            Format::Perfetto(trace) if is_end || trace.len() >= WRITE_BYTES => {
+                out.write_all(&trace.take())?;
+            }
+            Format::Jsonl(_) | Format::Perfetto(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Runs the command.
+pub(crate) fn export(args: ExportArgs) -> Exit {
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(exit) => return exit,
+    };
+    let source = match Source::of(args.directory.as_deref(), &args.access, &runtime) {
+        Ok(source) => source,
+        Err(exit) => return exit,
+    };
+    let format = match args.perfetto {
+        true => Format::Perfetto(Box::new(Trace::new())),
+        false => Format::Jsonl(Vec::new()),
+    };
+    let mut refused = None;
+    let fill = |out: &mut dyn Write| match export_to(source, format, &runtime, out) {
+        Ok(()) => Ok(()),
+        Err(ExportError::Write(error)) => Err(error),
+        Err(ExportError::Source(error)) => {
+            refused = Some(error);
+            Err(io::Error::other("events cannot be read"))
+        }
+    };
+    let written = match &args.output {
+        Some(path) => named_file::write_with(path, |file| fill(file)),
+        None => fill(&mut io::stdout().lock()),
+    };
+    match (written, refused) {
+        (_, Some(error)) => error.exit(),
+        (Ok(()), None) => Exit::Success,
+        (Err(error), None) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Success,
+        (Err(error), None) => Exit::failure(ExportError::Write(error)),
+    }
+}
+
+fn export_to(
+    mut source: Source,
+    mut format: Format,
+    runtime: &Runtime,
+    out: &mut dyn Write,
+) -> Result<(), ExportError> {
+    let mut names = Names::default();
+    while let Some(block) = runtime.block_on(source.next()).map_err(ExportError::Source)? {
+        let is_whole = block.each(|event| {
+            names.learn(&event);
+            if !block.repeats {
+                format.add(&event, &names);
+            }
+        });
+        if !is_whole {
+            return Err(ExportError::Source(SourceError::Unknown));
+        }
+        format.write(out, false).map_err(ExportError::Write)?;
+    }
+    if let Format::Perfetto(trace) = &mut format {
+        trace.end();
+    }
+    format.write(out, true).and_then(|()| out.flush()).map_err(ExportError::Write)
+}

@@ -1,0 +1,105 @@
+//! Events for people.
+
+use super::Names;
+use crate::query::{counted, printable};
+use falkon_core::events::{Ended, Event, Run, What};
+use falkon_core::result::Outcome;
+use falkon_core::task::ExecutorId;
+
+/// Adds an event's line.
+pub(super) fn write(event: &Event, names: &Names, out: &mut Vec<u8>) {
+    let text = words(&event.what, names);
+    out.extend_from_slice(format!("{}  {}\n", event.at.utc(), printable(&text)).as_bytes());
+}
+
+fn words(what: &What, names: &Names) -> String {
+    match what {
+        What::DispatcherStarted { version } => format!("dispatcher {version} started"),
+        What::InstanceCreated { instance, name } => match name.is_empty() {
+            true => format!("instance {instance} created"),
+            false => format!("instance {instance} created: {name}"),
+        },
+        What::Submitted { instance, first, count, command } => {
+            let run = Run { instance: *instance, first: *first, count: *count };
+            format!("{} submitted: {command}", tasks(&run))
+        }
+        What::Sealed { instance } => format!("instance {instance} takes no more tasks"),
+        What::Assigned { run, executor, attempt } => {
+            let attempt = match attempt {
+                1 => String::new(),
+                more => format!(", attempt {more}"),
+            };
+            format!("{} to {}{attempt}", tasks(run), named(*executor, names))
+        }
+        What::Requeued { run, attempt } => {
+            format!("{} queued again for attempt {attempt}", tasks(run))
+        }
+        What::Ended(ended) => ended_words(ended, names),
+        What::Cancelling { run } => format!("{} to be cancelled", tasks(run)),
+        What::Recomputed { instance, task } => {
+            format!("task {instance}/{task} runs again: what it left in caches is lost")
+        }
+        What::RecomputationEnded { run, outcome } => {
+            format!("{} ran again: {}", tasks(run), outcome_words(*outcome))
+        }
+        What::InstanceGone { instance, expired: true } => format!("instance {instance} expired"),
+        What::InstanceGone { instance, .. } => format!("instance {instance} destroyed"),
+        What::ExecutorJoined { executor, name, capacity, allocation } => {
+            let from = allocation.map_or_else(String::new, |id| format!(", allocation {}", id.0));
+            format!("executor {} ({name}) joined with {capacity}{from}", executor.0)
+        }
+        What::ExecutorGone { executor, why } => format!("{} gone: {why}", named(*executor, names)),
+        What::ExecutorSuspended { executor, until } => format!(
+            "{} suspended until {}: it could not start its tasks",
+            named(*executor, names),
+            until.utc()
+        ),
+        What::Provisioned { queue, text } => format!("queue {queue}: {text}"),
+        What::Missing { events } => {
+            format!("{} missing: the disk was full, or too slow", counted(*events, "event"))
+        }
+    }
+}
+
+fn tasks(Run { instance, first, count }: &Run) -> String {
+    match count {
+        1 => format!("task {instance}/{first}"),
+        _ => format!("tasks {instance}/{first}-{}", first.0 + (count - 1)),
+    }
+}
+
+fn named(executor: ExecutorId, names: &Names) -> String {
+    match names.executor(executor) {
+        Some(name) => format!("executor {} ({name})", executor.0),
+        None => format!("executor {}", executor.0),
+    }
+}
+
+fn ended_words(ended: &Ended, names: &Names) -> String {
+    let mut text = format!("{} {}", tasks(&ended.run), outcome_words(ended.outcome));
+    if let Some(executor) = ended.executor {
+        let seconds = ended.run_micros() as f64 / 1e6;
+        text.push_str(&format!(" after {seconds:.3} s on {}", named(executor, names)));
+    }
+    if let Some(error) = &ended.error {
+        text.push_str(&format!(": {error}"));
+    }
+    text
+}
+
+fn outcome_words(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Exit(0) => "done".to_owned(),
+        Outcome::Exit(code) => format!("failed with status {code}"),
+        Outcome::Signal(signal) => format!("failed by signal {signal}"),
+        Outcome::TimedOut => "timed out".to_owned(),
+        Outcome::NotRun => "could not be started".to_owned(),
+        Outcome::NoOutput => "wrote no output".to_owned(),
+        Outcome::NoInput => "had no input".to_owned(),
+        Outcome::Lost => "lost".to_owned(),
+        Outcome::UpstreamFailed(task) => format!("not run: task {task} failed"),
+        Outcome::Unschedulable => "not run: no executor offers what it needs".to_owned(),
+        Outcome::Cancelled => "cancelled".to_owned(),
+        Outcome::Unreadable => "ended, and how is lost".to_owned(),
+    }
+}

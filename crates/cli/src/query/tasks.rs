@@ -1,0 +1,233 @@
+//! `falkon tasks`: the tasks of an instance, those that are wanted, in the order that is.
+
+use super::{named_instance, show, with_client};
+use crate::access::AccessArgs;
+use crate::exit::Exit;
+use clap::{Args, ValueEnum};
+use falkon_core::result::Outcome;
+use falkon_core::task::TaskId;
+use falkon_net::client::Client;
+use falkon_wire::message::TaskInfo;
+use std::cmp::Reverse;
+
+/// Tasks beyond those shown that are held while the first ones are looked for.
+const HELD_TASKS: usize = 10_000;
+
+/// The states of tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum State {
+    /// Waits for other tasks
+    Waiting,
+    /// Can run
+    Ready,
+    /// At an executor, ahead of time
+    Sent,
+    /// Runs
+    Running,
+    /// Has ended; its outputs are on their way to archives
+    Staged,
+    /// Succeeded
+    Done,
+    /// Did not succeed
+    Failed,
+    /// Cancelled
+    Cancelled,
+    /// Ended, and how is not in memory any more
+    Ended,
+}
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            State::Waiting => "waiting",
+            State::Ready => "ready",
+            State::Sent => "sent",
+            State::Running => "running",
+            State::Staged => "staged",
+            State::Done => "done",
+            State::Failed => "failed",
+            State::Cancelled => "cancelled",
+            State::Ended => "ended",
+        }
+    }
+}
+
+/// What tasks are sorted by, the greatest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Measure {
+    /// How long it ran
+    RunTime,
+    /// How long it waited, from its submission to its start
+    WaitTime,
+    /// When it started
+    Started,
+    /// When it ended
+    Ended,
+    /// How many attempts it took
+    Attempts,
+    /// Its exit status
+    ExitCode,
+}
+
+/// `falkon tasks`
+#[derive(Args, Debug)]
+pub(crate) struct TasksArgs {
+    #[command(flatten)]
+    access: AccessArgs,
+    /// The instance, by its number or name
+    #[arg(value_name = "INSTANCE")]
+    instance: String,
+    /// The first task looked at
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    from: u64,
+    /// How many are shown at most
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    count: u64,
+    /// Only tasks in these states
+    #[arg(long, value_name = "STATE", value_delimiter = ',')]
+    state: Vec<State>,
+    /// Only tasks whose command line contains this text
+    #[arg(long, value_name = "TEXT")]
+    command: Option<String>,
+    /// Only tasks of this executor, by its name
+    #[arg(long, value_name = "NAME")]
+    executor: Option<String>,
+    /// Only tasks that exited with this status
+    #[arg(long, value_name = "STATUS", allow_hyphen_values = true)]
+    exit_code: Option<i32>,
+    /// Only tasks that ran at least so long: 30s, 5m, 2h
+    #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
+    longer: Option<u64>,
+    /// Only tasks that ran at most so long
+    #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
+    shorter: Option<u64>,
+    /// Show those first that have most of this, among all that are wanted
+    #[arg(long, value_name = "MEASURE")]
+    sort: Option<Measure>,
+    /// Print a line of JSON per task
+    #[arg(long)]
+    json: bool,
+}
+
+/// How long a task ran, in microseconds, if it has.
+fn run_micros(task: &TaskInfo) -> Option<u64> {
+    let end = task.end.as_ref().filter(|end| end.executor.is_some())?;
+    Some(end.ended.since(end.started))
+}
+
+impl TasksArgs {
+    /// Whether all tasks are wanted.
+    fn takes_all(&self) -> bool {
+        self.state.is_empty()
+            && self.command.is_none()
+            && self.executor.is_none()
+            && self.exit_code.is_none()
+            && self.longer.is_none()
+            && self.shorter.is_none()
+    }
+
+    fn takes(&self, task: &TaskInfo) -> bool {
+        let is_state = |state: &State| state.word() == task.state;
+        if !self.state.is_empty() && !self.state.iter().any(is_state) {
+            return false;
+        }
+        if self.executor.is_some() && self.executor != task.executor {
+            return false;
+        }
+        let code = |code| matches!(&task.end, Some(end) if end.outcome == Outcome::Exit(code));
+        if !self.exit_code.is_none_or(code) {
+            return false;
+        }
+        let ran = run_micros(task);
+        // A task that has not run is neither.
+        if self.longer.is_some_and(|least| ran.is_none_or(|ran| ran < least))
+            || self.shorter.is_some_and(|most| ran.is_none_or(|ran| ran > most))
+        {
+            return false;
+        }
+        self.command.as_ref().is_none_or(|text| {
+            let words = task.argv.iter().map(|word| String::from_utf8_lossy(word));
+            words.collect::<Vec<_>>().join(" ").contains(text)
+        })
+    }
+}
+
+impl Measure {
+    /// How much of it a task has; nothing is less than anything.
+    fn of(self, task: &TaskInfo) -> Option<i64> {
+        let end = task.end.as_ref();
+        let ran = end.filter(|end| end.executor.is_some());
+        let found = match self {
+            Measure::RunTime => run_micros(task)?,
+            Measure::WaitTime => ran.map(|end| end.started.since(end.queued))?,
+            Measure::Started => ran.map(|end| end.started.0)?,
+            Measure::Ended => end.map(|end| end.ended.0)?,
+            Measure::Attempts => end.map(|end| u64::from(end.attempts))?,
+            Measure::ExitCode => match end?.outcome {
+                Outcome::Exit(code) => return Some(i64::from(code)),
+                _ => return None,
+            },
+        };
+        Some(i64::try_from(found).unwrap_or(i64::MAX))
+    }
+}
+
+/// The first tasks in the order that is wanted, of those that were looked at.
+struct First {
+    measure: Measure,
+    count: usize,
+    tasks: Vec<TaskInfo>,
+}
+
+impl First {
+    fn add(&mut self, task: TaskInfo) {
+        self.tasks.push(task);
+        if self.tasks.len() > self.count.saturating_add(HELD_TASKS) {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        // Tasks that have the same come in the order of their numbers.
+        self.tasks.sort_by_key(|task| (Reverse(self.measure.of(task)), task.task));
+        self.tasks.truncate(self.count);
+    }
+}
+
+/// Runs the command.
+pub(crate) fn tasks(args: TasksArgs) -> Exit {
+    with_client(&args.access, args.instance.parse().ok(), async |client: Client| {
+        let instance = match named_instance(&client, &args.instance).await? {
+            Ok(instance) => instance,
+            Err(exit) => return Ok(exit),
+        };
+        let count = usize::try_from(args.count).unwrap_or(usize::MAX);
+        let mut first = args.sort.map(|measure| First { measure, count, tasks: Vec::new() });
+        let mut left = args.count;
+        let mut at = args.from;
+        while left > 0 {
+            let some = first.is_none() && args.takes_all();
+            let asked = if some { left } else { u64::MAX - at };
+            let mut tasks = client.tasks(instance, TaskId(at), asked).await?;
+            let Some(last) = tasks.last() else { break };
+            at = last.task.0 + 1;
+            tasks.retain(|task| args.takes(task));
+            if let Some(first) = &mut first {
+                tasks.into_iter().for_each(|task| first.add(task));
+                continue;
+            }
+            tasks.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+            left -= tasks.len() as u64;
+            if let Some(exit) = show::tasks(&tasks, args.json) {
+                return Ok(exit);
+            }
+        }
+        if let Some(mut first) = first {
+            first.cut();
+            if let Some(exit) = show::tasks(&first.tasks, args.json) {
+                return Ok(exit);
+            }
+        }
+        Ok(Exit::Success)
+    })
+}

@@ -1,0 +1,438 @@
+//! What happens on a dispatcher, in files for those who watch or look at a run afterwards.
+//!
+//! A thread of its own turns records and happenings into events
+//! ([`falkon_core::events`]) and writes them, so that the driver does no more than pass on
+//! what it has. Nothing waits for events: where they come faster than the disk takes
+//! them, or it has no room, they are counted as missing.
+//!
+//! A directory holds files `00000001.events`, `00000002.events`, …, each a head and then
+//! blocks; docs/events.md has the bytes. Each start begins a new file. A file that is
+//! damaged, or was being written when the machine failed, is read as far as it is whole.
+
+mod files;
+mod read;
+
+pub use files::{EVENTS_DIRECTORY, EventsError};
+pub use read::{Block, Blocks, EventReader, Position};
+
+use falkon_core::data::stage::Usage;
+use falkon_core::dispatch::{ConnectionId, Dispatcher, Record};
+use falkon_core::events::{Event, What, text};
+use falkon_core::limits::{EVENT_BLOCK_BYTES, EVENTS_BYTES_MAX, EVENTS_WAITING_BYTES_MAX};
+use falkon_core::result::{Detail, Finished};
+use falkon_core::task::{ExecutorId, InstanceId, Rows, Submission, TaskId, Time};
+use falkon_net::Log;
+use falkon_wire::codec::Wire;
+use falkon_wire::command::Template;
+use falkon_wire::events::BlockWriter;
+use files::EventFiles;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// How long events wait for others before they are written.
+const FLUSH: Duration = Duration::from_millis(200);
+/// How long a dispatcher that ends waits for its events to be written.
+const CLOSE: Duration = Duration::from_secs(5);
+/// The bytes that a record takes while it waits, besides its results or runs.
+const RECORD_BYTES: u64 = 256;
+
+/// Where events are kept.
+#[derive(Debug, Clone)]
+pub struct EventOptions {
+    /// The directory.
+    pub dir: PathBuf,
+    /// Bytes of files, beyond which the oldest go.
+    pub bytes_max: u64,
+}
+
+impl EventOptions {
+    /// Events in `dir`, as many as are kept unless the user says otherwise.
+    #[must_use]
+    pub fn new(dir: PathBuf) -> EventOptions {
+        EventOptions { dir, bytes_max: EVENTS_BYTES_MAX }
+    }
+}
+
+/// What the driver passes on.
+#[derive(Debug)]
+enum Item {
+    Record(Record),
+    Submitted {
+        instance: InstanceId,
+        first: TaskId,
+        count: u64,
+        template: Arc<Vec<u8>>,
+        rows: Rows,
+    },
+    What(What),
+}
+
+/// What happened in a round of the driver, and the bytes that it takes, about.
+#[derive(Debug)]
+struct Round {
+    items: Vec<(Time, Item)>,
+    bytes: u64,
+}
+
+/// An answer to who asked for events.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) connection: ConnectionId,
+    pub(super) request: u64,
+    pub(super) blocks: Blocks,
+}
+
+/// The events of a running dispatcher.
+#[derive(Debug)]
+pub(super) struct Events {
+    dir: PathBuf,
+    round: Vec<(Time, Item)>,
+    /// Where the records of the current act begin in it.
+    act: usize,
+    /// Bytes that this round takes, and how many events it has, about.
+    round_bytes: u64,
+    round_events: u64,
+    /// Events that were left out since the last that were not.
+    missing: u64,
+    waiting_bytes: Arc<AtomicU64>,
+    rounds: Option<Sender<Round>>,
+    ended: Receiver<()>,
+    /// Peers whose questions are being answered.
+    reading: BTreeSet<ConnectionId>,
+    answer: UnboundedSender<Answer>,
+    answers: UnboundedReceiver<Answer>,
+}
+
+impl Events {
+    /// Opens the directory, and begins with what `core` knows at `now`.
+    pub(super) fn open(
+        options: &EventOptions,
+        core: &mut Dispatcher,
+        now: Time,
+        log: &Log,
+    ) -> Result<Events, EventsError> {
+        let files = EventFiles::open(&options.dir, options.bytes_max)?;
+        core.watch_happenings();
+        let (rounds, received) = channel();
+        let (end, ended) = channel();
+        let waiting_bytes = Arc::new(AtomicU64::new(0));
+        let writer = Writer {
+            files,
+            block: BlockWriter::default(),
+            span: None,
+            template: None,
+            instances: BTreeMap::new(),
+            executors: BTreeMap::new(),
+            is_known: true,
+            log: log.clone(),
+            has_failed: false,
+            missing: 0,
+        };
+        let waiting = waiting_bytes.clone();
+        std::thread::Builder::new()
+            .name("events".to_owned())
+            .spawn(move || {
+                writer.run(&received, &waiting);
+                // Nobody waits for it if the dispatcher has gone without a farewell.
+                let _ = end.send(());
+            })
+            .map_err(EventsError::Thread)?;
+        let (answer, answers) = unbounded_channel();
+        let mut events = Events {
+            dir: options.dir.clone(),
+            round: Vec::new(),
+            act: 0,
+            round_bytes: 0,
+            round_events: 0,
+            missing: 0,
+            waiting_bytes,
+            rounds: Some(rounds),
+            ended,
+            reading: BTreeSet::new(),
+            answer,
+            answers,
+        };
+        let version = env!("CARGO_PKG_VERSION").into();
+        events.what(now, What::DispatcherStarted { version });
+        for view in core.instance_views() {
+            let (instance, name) = (view.id(), text(&view.options().name));
+            events.what(now, What::InstanceCreated { instance, name });
+        }
+        events.end_round();
+        Ok(events)
+    }
+
+    /// Takes a record that the journal has as well.
+    pub(super) fn record(&mut self, now: Time, mut record: Record) {
+        let (bytes, events) = match &mut record {
+            Record::Finished { results, .. } => {
+                results.iter_mut().for_each(leave_output_out);
+                (results.iter().map(|result| result.bytes()).sum(), results.len())
+            }
+            Record::Attempts { runs } => (size_of_val(runs.as_slice()) as u64, runs.len()),
+            Record::Submitted { submission, .. } => (submission.template.len() as u64, 1),
+            Record::Created { .. }
+            | Record::Sealed { .. }
+            | Record::Cancelled { .. }
+            | Record::Destroyed { .. }
+            | Record::Expired { .. }
+            | Record::Recomputed { .. } => (0, 1),
+            _ => return,
+        };
+        self.round_bytes += bytes + RECORD_BYTES;
+        self.round_events += events as u64;
+        let item = match record {
+            Record::Submitted { instance, first, submission, .. } => {
+                let Submission { count, template, rows, .. } = submission;
+                Item::Submitted { instance, first, count, template, rows }
+            }
+            record => Item::Record(record),
+        };
+        self.round.push((now, item));
+    }
+
+    /// Ends an act of the core, with what happened and is in none of its records.
+    pub(super) fn end_act(&mut self, now: Time, happenings: Vec<What>) {
+        self.round_bytes += RECORD_BYTES * happenings.len() as u64;
+        self.round_events += happenings.len() as u64;
+        let items = happenings.into_iter().map(|what| (now, Item::What(what)));
+        self.round.splice(self.act..self.act, items);
+        self.act = self.round.len();
+    }
+
+    /// Takes what the core has nothing to do with.
+    pub(super) fn what(&mut self, now: Time, what: What) {
+        self.end_act(now, vec![what]);
+    }
+
+    /// Passes on what was taken.
+    pub(super) fn end_round(&mut self) {
+        if self.round.is_empty() {
+            return;
+        }
+        let round = std::mem::take(&mut self.round);
+        self.act = 0;
+        let bytes = std::mem::take(&mut self.round_bytes);
+        let events = std::mem::take(&mut self.round_events);
+        let waiting = self.waiting_bytes.load(Ordering::Relaxed);
+        if waiting > 0 && waiting + bytes > EVENTS_WAITING_BYTES_MAX {
+            self.missing += events;
+            return;
+        }
+        let mut all = round;
+        if self.missing > 0 {
+            let (now, _) = all[0];
+            let events = std::mem::take(&mut self.missing);
+            all.insert(0, (now, Item::What(What::Missing { events })));
+        }
+        self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(rounds) = &self.rounds {
+            // The writer ends after its sender.
+            let _ = rounds.send(Round { items: all, bytes });
+        }
+    }
+
+    /// Reads events for a peer, in a thread that may wait for the disk. False if that is
+    /// under way for it already.
+    pub(super) fn read(
+        &mut self,
+        connection: ConnectionId,
+        request: u64,
+        from: Option<Position>,
+    ) -> bool {
+        if !self.reading.insert(connection) {
+            return false;
+        }
+        let (dir, answer) = (self.dir.clone(), self.answer.clone());
+        tokio::task::spawn_blocking(move || {
+            let blocks = Blocks::read(&dir, from);
+            // The driver may have ended meanwhile.
+            let _ = answer.send(Answer { connection, request, blocks });
+        });
+        true
+    }
+
+    /// The next answer to a question.
+    pub(super) async fn answered(&mut self) -> Answer {
+        match self.answers.recv().await {
+            Some(answer) => {
+                self.reading.remove(&answer.connection);
+                answer
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Has everything written, as far as the disk lets it.
+    pub(super) fn close(&mut self) {
+        self.end_round();
+        self.rounds = None;
+        // A disk that does not answer keeps nobody from ending.
+        let _ = self.ended.recv_timeout(CLOSE);
+    }
+}
+
+/// The thread that writes.
+struct Writer {
+    files: EventFiles,
+    block: BlockWriter,
+    /// The times of the first event of the block and of the last.
+    span: Option<(Time, Time)>,
+    /// The template that was decoded last, and what it runs.
+    template: Option<(Arc<Vec<u8>>, Arc<str>)>,
+    /// What a reader must know who begins with a later file.
+    instances: BTreeMap<InstanceId, Arc<str>>,
+    executors: BTreeMap<ExecutorId, What>,
+    /// The current file says all that.
+    is_known: bool,
+    log: Log,
+    has_failed: bool,
+    missing: u64,
+}
+
+impl Writer {
+    fn run(mut self, rounds: &Receiver<Round>, waiting_bytes: &AtomicU64) {
+        loop {
+            let received = match self.span {
+                None => rounds.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(_) => rounds.recv_timeout(FLUSH),
+            };
+            match received {
+                Ok(Round { items, bytes }) => {
+                    for (now, item) in items {
+                        self.take(now, item);
+                    }
+                    waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                }
+                Err(RecvTimeoutError::Timeout) => self.write(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.write();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, now: Time, item: Item) {
+        match item {
+            Item::Record(record) => {
+                if let Record::Created { instance, options, .. } = &record {
+                    self.instances.insert(*instance, text(&options.name));
+                }
+                if let Record::Destroyed { instance } | Record::Expired { instance, .. } = &record {
+                    self.instances.remove(instance);
+                }
+                Event::of_record(now, &record, |event| self.push(&event));
+            }
+            Item::Submitted { instance, first, count, template, rows } => {
+                let command = self.command(template, &rows);
+                let what = What::Submitted { instance, first, count, command };
+                self.push(&Event { at: now, what });
+            }
+            Item::What(what) => {
+                match &what {
+                    What::InstanceCreated { instance, name } => {
+                        self.instances.insert(*instance, name.clone());
+                    }
+                    What::ExecutorJoined { executor, .. } => {
+                        self.executors.insert(*executor, what.clone());
+                    }
+                    What::ExecutorGone { executor, .. } => {
+                        self.executors.remove(executor);
+                    }
+                    _ => {}
+                }
+                self.push(&Event { at: now, what });
+            }
+        }
+    }
+
+    /// What a template runs, for people.
+    fn command(&mut self, template: Arc<Vec<u8>>, rows: &Rows) -> Arc<str> {
+        if let Some((known, command)) = &self.template
+            && Arc::ptr_eq(known, &template)
+        {
+            return command.clone();
+        }
+        // A template that does not decode fails its tasks with that error.
+        let decoded = Template::from_bytes(&template).ok();
+        let command = text(&decoded.map_or_else(String::new, |template| template.pattern(rows)));
+        self.template = Some((template, command.clone()));
+        command
+    }
+
+    fn push(&mut self, event: &Event) {
+        let (first, _) = *self.span.get_or_insert((event.at, event.at));
+        self.span = Some((first, event.at));
+        self.block.push(event);
+        if self.block.bytes().len() >= EVENT_BLOCK_BYTES {
+            self.write();
+        }
+    }
+
+    fn write(&mut self) {
+        let Some(span) = self.span.take() else { return };
+        if !self.is_known {
+            self.is_known = self.restate(span.0);
+        }
+        if self.missing > 0 {
+            let events = self.missing;
+            self.block.push(&Event { at: span.1, what: What::Missing { events } });
+        }
+        match self.files.write(&self.block, span, false) {
+            Ok(begins_file) => {
+                self.is_known = !begins_file;
+                self.missing = 0;
+                if std::mem::take(&mut self.has_failed) {
+                    (self.log)("events are written again");
+                }
+            }
+            Err(error) => {
+                self.missing += self.block.events() - u64::from(self.missing > 0);
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    (self.log)(&format!("events are left out: {error}"));
+                }
+            }
+        }
+        self.block.clear();
+    }
+
+    /// Says at the beginning of a file who is there. Returns whether that was written.
+    fn restate(&mut self, at: Time) -> bool {
+        let mut block = BlockWriter::default();
+        let instances = self.instances.iter().map(|(instance, name)| What::InstanceCreated {
+            instance: *instance,
+            name: name.clone(),
+        });
+        for what in instances.chain(self.executors.values().cloned()) {
+            block.push(&Event { at, what });
+            if block.bytes().len() >= EVENT_BLOCK_BYTES {
+                if self.files.write(&block, (at, at), true).is_err() {
+                    return false;
+                }
+                block.clear();
+            }
+        }
+        block.events() == 0 || self.files.write(&block, (at, at), true).is_ok()
+    }
+}
+
+/// Leaves nothing in a result that no event has: what tasks wrote may be long, and is not
+/// to be held for longer because it waits to become an event.
+fn leave_output_out(result: &mut Finished) {
+    let Some(detail) = result.detail.take() else { return };
+    let (usage, staging_micros) = (detail.usage, detail.staging_micros);
+    if !detail.error.is_empty() || staging_micros > 0 || usage != Usage::default() {
+        let error = text(&detail.error).to_string();
+        let slim = Detail { error, usage, staging_micros, ..Detail::default() };
+        result.detail = Some(Arc::new(slim));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! Events come back from a block as they were put into it, in few bytes; no bytes do harm.
+
+use crate::strategies as any;
+use falkon_core::data::stage::Usage;
+use falkon_core::events::{Ended, Event, Run, What, text};
+use falkon_core::result::Outcome;
+use falkon_core::task::{AllocationId, ExecutorId, InstanceId, TaskId, Time};
+use falkon_wire::events::{BlockReader, BlockWriter};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+fn words() -> impl Strategy<Value = Arc<str>> {
+    prop_oneof![4 => "[a-c]{0,2}", 1 => "\\PC{0,300}"].prop_map(|long| text(&long))
+}
+
+fn run() -> impl Strategy<Value = Run> {
+    let count = prop_oneof![3 => Just(1), 1 => any::number()];
+    (0..4u64, any::number(), count).prop_map(|(instance, first, count)| Run {
+        instance: InstanceId(instance),
+        first: TaskId(first.min(1 << 62)),
+        count: count.clamp(1, 1 << 62),
+    })
+}
+
+fn ended() -> impl Strategy<Value = Ended> {
+    let times = (any::time(), any::time(), any::time(), any::time());
+    let inputs = (any::number(), any::number(), any::number());
+    let how = (any::outcome(), prop::option::of(any::executor()), 0..4u32);
+    (run(), how, times, inputs, prop::option::of(words())).prop_map(
+        |(run, (outcome, executor, attempts), times, (staging_micros, objects, bytes), error)| {
+            let mut usage = Usage::default();
+            usage.peer.objects = objects;
+            usage.store.bytes = bytes;
+            let executor = executor.filter(|id| id.0 < u64::MAX);
+            let (queued, dispatched, started, ended) = times;
+            Ended {
+                run,
+                outcome,
+                executor,
+                attempts,
+                queued,
+                dispatched,
+                started,
+                ended,
+                staging_micros,
+                usage,
+                error,
+            }
+        },
+    )
+}
+
+fn what() -> impl Strategy<Value = What> {
+    let joined = (any::executor(), words(), any::resources(), prop::option::of(0..9u64));
+    prop_oneof![
+        4 => ended().prop_map(What::Ended),
+        2 => (run(), any::executor(), 0..3u32)
+            .prop_map(|(run, executor, attempt)| What::Assigned { run, executor, attempt }),
+        1 => (run(), 0..3u32).prop_map(|(run, attempt)| What::Requeued { run, attempt }),
+        1 => (run(), words()).prop_map(|(Run { instance, first, count }, command)| What::Submitted {
+            instance,
+            first,
+            count,
+            command
+        }),
+        1 => words().prop_map(|version| What::DispatcherStarted { version }),
+        1 => (any::instance(), words())
+            .prop_map(|(instance, name)| What::InstanceCreated { instance, name }),
+        1 => any::instance().prop_map(|instance| What::Sealed { instance }),
+        1 => run().prop_map(|run| What::Cancelling { run }),
+        1 => run().prop_map(|run| What::Recomputed { instance: run.instance, task: run.first }),
+        1 => (run(), any::outcome()).prop_map(|(run, outcome)| What::RecomputationEnded { run, outcome }),
+        1 => (any::instance(), proptest::bool::ANY)
+            .prop_map(|(instance, expired)| What::InstanceGone { instance, expired }),
+        1 => joined.prop_map(|(executor, name, mut capacity, allocation)| {
+            for (name, _) in &mut capacity.custom {
+                *name = text(name).to_string();
+            }
+            What::ExecutorJoined {
+            executor,
+            name,
+            capacity,
+            allocation: allocation.map(AllocationId),
+        }
+        }),
+        1 => (any::executor(), words()).prop_map(|(executor, why)| What::ExecutorGone { executor, why }),
+        1 => (any::executor(), any::time())
+            .prop_map(|(executor, until)| What::ExecutorSuspended { executor, until }),
+        1 => (words(), words()).prop_map(|(queue, text)| What::Provisioned { queue, text }),
+        1 => any::number().prop_map(|events| What::Missing { events }),
+    ]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    (any::time(), what()).prop_map(|(at, what)| Event { at, what })
+}
+
+fn read(block: &[u8]) -> Vec<Event> {
+    let mut reader = BlockReader::new(block);
+    std::iter::from_fn(|| reader.next_event().unwrap()).collect()
+}
+
+proptest! {
+    #[test]
+    fn events_come_back(events in prop::collection::vec(event(), 0..40)) {
+        let mut block = BlockWriter::default();
+        for again in 0..2 {
+            for event in &events {
+                block.push(event);
+            }
+            prop_assert_eq!(&read(block.bytes()), &events, "block {}", again);
+            prop_assert_eq!(block.events(), events.len() as u64);
+            block.clear();
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_do_no_harm(bytes in prop::collection::vec(proptest::num::u8::ANY, 0..300)) {
+        let mut reader = BlockReader::new(&bytes);
+        while let Ok(Some(_)) = reader.next_event() {}
+    }
+
+    #[test]
+    fn a_block_that_ends_too_soon_gives_what_is_whole(
+        events in prop::collection::vec(event(), 1..8), part in 0.0..1.0f64
+    ) {
+        let mut block = BlockWriter::default();
+        for event in &events {
+            block.push(event);
+        }
+        let bytes = &block.bytes()[..(block.bytes().len() as f64 * part) as usize];
+        let mut reader = BlockReader::new(bytes);
+        let mut found = Vec::new();
+        while let Ok(Some(event)) = reader.next_event() {
+            found.push(event);
+        }
+        prop_assert_eq!(&found, &events[..found.len()]);
+    }
+}
+
+/// Distinct tasks on 64 slots, each assigned and ended alone.
+#[test]
+fn a_distinct_task_takes_few_bytes() {
+    const TASKS: u64 = 100_000;
+    const BYTES_MAX: u64 = 30;
+    let start = 1_763_935_200_000_000;
+    let mut block = BlockWriter::default();
+    for number in 0..TASKS {
+        // Tasks end out of order, at times that differ by more than a millisecond.
+        let task = (number ^ 37).min(TASKS - 1);
+        let dispatched = Time(start + number * 200);
+        let started = dispatched.after(900 + task % 311);
+        let ended = started.after(1_200_000 + task * 7919 % 800_000);
+        let run = Run { instance: InstanceId(3), first: TaskId(task), count: 1 };
+        let executor = ExecutorId(task % 1000);
+        let assigned = What::Assigned { run, executor, attempt: 1 };
+        block.push(&Event { at: dispatched, what: assigned });
+        let ended = Ended {
+            run,
+            outcome: Outcome::Exit(i32::from(task % 100 == 0)),
+            executor: Some(executor),
+            attempts: 1,
+            queued: Time(start),
+            dispatched,
+            started,
+            ended,
+            staging_micros: 0,
+            usage: Usage::default(),
+            error: None,
+        };
+        block.push(&Event { at: dispatched.after(3), what: What::Ended(ended) });
+    }
+    let bytes = block.bytes().len() as u64 / TASKS;
+    assert!(bytes <= BYTES_MAX, "{bytes} bytes a task");
+}
