@@ -12,6 +12,7 @@ pub mod access;
 mod amount;
 mod archive;
 mod bench;
+mod blocks;
 mod caches;
 mod campaign;
 mod clusters;

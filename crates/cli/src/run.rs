@@ -1,5 +1,6 @@
 //! `falkon run`: tasks here and now.
 
+use crate::blocks::PipeArgs;
 use crate::campaign::{self, Receiver};
 use crate::clusters::ClusterArgs;
 use crate::data::{CacheArgs, PolicyArgs};
@@ -67,6 +68,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     plan: PlanArgs,
     #[command(flatten)]
+    pipe: PipeArgs,
+    #[command(flatten)]
     offer: OfferArgs,
     #[command(flatten)]
     policy: PolicyArgs,
@@ -99,6 +102,18 @@ pub(crate) fn run(mut args: RunArgs) -> Exit {
     if !args.clusters.is_empty() || !args.nodes.is_empty() {
         args.plan.run_where_submitted();
     }
+    let blocks = match args.pipe.divide(&mut args.plan) {
+        Ok(blocks) => blocks,
+        Err(exit) => return exit,
+    };
+    let exit = run_planned(args);
+    if let Some(blocks) = blocks {
+        blocks.remove();
+    }
+    exit
+}
+
+fn run_planned(args: RunArgs) -> Exit {
     let plan = match make_plan(&args.plan, args.output.quiet) {
         Ok(plan) => plan,
         Err(exit) => return exit,

@@ -3,11 +3,12 @@
 
 use super::options::ClassOptions;
 use super::placeholder::has_value;
-use super::source_args::{SourceArgs, command_words};
+use super::range::Numbers;
+use super::source_args::{SourceArg, SourceArgs, command_words};
 use clap::Args;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The tasks to run.
 #[derive(Args, Debug, Clone, Default)]
@@ -69,6 +70,13 @@ impl PlanArgs {
         let words = self.command().iter().chain(env).chain(cwd).chain(stdin).chain(input);
         let mut words = words.chain(unpack).chain(output);
         self.has_no_source() && !stage && words.any(|word| has_value(word.as_bytes()))
+    }
+
+    /// Makes a task of each of the files `1` to `count` in `directory`, which it reads as its
+    /// standard input.
+    pub(crate) fn read_blocks(&mut self, directory: &Path, count: u64) {
+        self.sources.sources.push(SourceArg::Range(Numbers::up_to(count)).into());
+        self.options.stdin = Some(directory.join("{}").into_os_string());
     }
 
     /// Whether nothing on the command line gives values or tasks.

@@ -25,6 +25,11 @@ impl Default for Numbers {
 }
 
 impl Numbers {
+    /// The numbers from 1 to `count`.
+    pub(crate) fn up_to(count: u64) -> Numbers {
+        Numbers { range: Range { start: 1, step: 1, count }, digits: Digits::default() }
+    }
+
     /// Whether they are written as they are computed.
     pub(crate) fn are_whole(&self) -> bool {
         self.digits == Digits::default()
