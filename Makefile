@@ -1,6 +1,6 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: build lab demo test docs figures test-htcondor test-kubernetes hostile soak mutants explore
+.PHONY: build lab demo test dist test-dist docs figures test-htcondor test-kubernetes hostile soak mutants explore
 
 build: ## The program: target/release/falkon
 	cargo build --release --locked -p falkon-cli
@@ -13,6 +13,12 @@ demo: ## Finds faint objects in a made-up survey of the sky; see examples/stacki
 
 test: ## Everything that must hold
 	@tests/all.sh
+
+dist: ## What a release gives away: a program for old and new systems, wheels, packages: target/packages
+	@packaging/dist.py
+
+test-dist: ## Installs and uses each package of target/packages, also in old and new Debian roots (as root)
+	@packaging/test.py
 
 docs: ## A site of all pages, with a search and checked links: target/docs/site
 	@docs/site/build.py

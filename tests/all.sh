@@ -33,6 +33,7 @@ step cargo test --locked --workspace --exclude falkon-tidy --no-fail-fast
 step cargo test --locked --release --package falkon-core --package falkon-wire --test work
 
 step tests/python.sh target/debug/falkon
+step packaging/test.py --files
 
 skipped="libFuzzer (it needs a nightly compiler; its target ran over the corpus and $FALKON_FUZZ_ITERATIONS mutations of each file)"
 if command -v cargo-deny >/dev/null; then
