@@ -66,6 +66,7 @@ mod unoffered;
 mod update;
 mod values;
 mod whereabouts;
+mod withdrawals;
 
 use crate::collect::Unwritten;
 use crate::data::declared::CacheRoom;
@@ -87,6 +88,7 @@ use runnable::Runnable;
 use std::collections::BTreeSet;
 use unmet::Unmet;
 use unoffered::Unoffered;
+use withdrawals::Withdrawals;
 
 pub use ack_coalescing::{AckCoalescing, AckEvent, Classify, Traffic};
 pub use admission::JoinError;
@@ -151,6 +153,8 @@ pub struct Dispatcher {
     unmet: Unmet,
     /// What those who watch are told of.
     happenings: happenings::Happenings,
+    /// Tasks on their way back to dispatchers above.
+    withdrawals: Withdrawals,
 }
 
 impl Dispatcher {
@@ -207,10 +211,9 @@ impl Dispatcher {
                 self.reply_done(connection, request, result);
             }
             Event::Withdraw { connection, request, instance, count } => {
-                let attached = self.attach(connection, instance);
-                let withdrawn = attached.and_then(|()| self.withdraw_ready(instance, count));
-                let reply = withdrawn.map_or_else(Reply::Refused, Reply::Withdrawn);
-                self.reply(connection, request, reply);
+                if let Err(error) = self.withdraw_for_above(connection, request, instance, count) {
+                    self.reply(connection, request, Reply::Refused(error));
+                }
             }
             Event::Destroy { connection, request, instance } => {
                 let attached = self.attach(connection, instance);
@@ -225,6 +228,7 @@ impl Dispatcher {
             Event::Closed { connection } => {
                 self.detach(connection);
                 self.unmet.close(connection);
+                self.withdrawals.close(connection);
                 self.closed(connection);
             }
             Event::PageStored { instance, from, place } => self.page_stored(instance, from, place),
@@ -237,6 +241,7 @@ impl Dispatcher {
     /// timeout.
     pub fn poll_action(&mut self) -> Option<Action> {
         if self.outbound.is_empty() {
+            self.settle_withdrawals();
             self.settle_everywhere();
             self.fail_fast();
             self.fail_stuck();
@@ -268,7 +273,9 @@ impl Dispatcher {
         let lifetime = self.instances.next_expiry().map(|at| (at, "lifetime of an instance"));
         let unoffered = self.unoffered.due().map(|at| (at, "need that nobody offers"));
         let unmet = self.unmet_due().map(|at| (at, "demand that relays are told"));
-        [executors, recovery, pages, lifetime, unoffered, unmet].into_iter().flatten().min()
+        let withdrawal = self.withdrawals.due().map(|at| (at, "tasks to take back"));
+        let all = [executors, recovery, pages, lifetime, unoffered, unmet, withdrawal];
+        all.into_iter().flatten().min()
     }
 
     /// Does what is due at `now`. Calling it early does no harm.
@@ -283,6 +290,7 @@ impl Dispatcher {
         self.paging.end_pause(self.now);
         self.unplaced |= self.unoffered.take_due(self.now);
         self.tell_unmet();
+        self.withdrawals.look(self.now);
         self.expire();
         self.fleet.end_due_suspensions(self.now);
         while let Some(id) = self.fleet.due_silent(self.now) {

@@ -226,6 +226,11 @@ pub const RECALL_SILENCE_MICROS: u64 = 50_000;
 /// Executors that are looked at in one go for prefetched tasks to take back,
 /// and for room for them.
 pub const RECALL_EXECUTORS_MAX: usize = 64;
+/// Executors of a relay that are asked in one go for tasks to give back to the dispatcher
+/// above.
+pub const WITHDRAWAL_EXECUTORS_MAX: usize = 1024;
+/// How long their answers are waited for.
+pub const WITHDRAWAL_MICROS_MAX: u64 = 1_000_000;
 /// Reports in one message from an executor.
 pub const UPDATE_REPORTS_MAX: usize = 16_384;
 /// Reports in one message from an executor, unless one alone is longer.

@@ -196,7 +196,7 @@ pub enum FromClient {
         /// Up to where it was told which objects are held; 0 is nothing.
         since: u64,
     },
-    /// Take tasks back that no executor has. Answer: [`ToClient::Withdrawn`].
+    /// Take tasks back that have not started. Answer: [`ToClient::Withdrawn`].
     Withdraw {
         /// Comes back in the answer.
         request: u64,

@@ -69,12 +69,13 @@ impl Dispatcher {
     }
 
     /// Takes up to `count` tasks back that no executor has, the last in their queues
-    /// first: they end as cancelled. Returns which. There are none while executors
-    /// may come back with them.
+    /// first, in at most `runs_max` runs: they end as cancelled. Returns which. There are
+    /// none while executors may come back with them.
     pub(super) fn withdraw_ready(
         &mut self,
         id: InstanceId,
         count: u64,
+        runs_max: usize,
     ) -> Result<Vec<(u64, u64)>, RequestError> {
         let instance = self.instances.find(&id).ok_or(RequestError::NoInstance(id))?;
         let mut wanted = RunSet::default();
@@ -83,7 +84,7 @@ impl Dispatcher {
             for (_, queue) in instance.queues.iter() {
                 let runs: Vec<_> = queue.runs().map(|run| (run.first, run.count)).collect();
                 for (first, there) in runs.into_iter().rev() {
-                    if wanted.run_count() >= RECORD_RUNS_MAX {
+                    if wanted.run_count() >= runs_max {
                         break;
                     }
                     let taken = there.min(left);

@@ -43,6 +43,7 @@ impl Dispatcher {
         self.happenings.note(|| What::ExecutorGone { executor: id, why: reason.into() });
         self.collector_gone(id);
         self.unmet.forget_executor(id);
+        self.withdrawals.returned(id, true);
         let notices = self.placement.executor_left(id, &self.instances);
         self.notify(notices);
         if let Some(connection) = executor.connection {

@@ -306,7 +306,7 @@ pub enum Event {
         /// Which tasks.
         selection: Selection,
     },
-    /// A client takes tasks back that no executor has.
+    /// A client takes tasks back that have not started.
     Withdraw {
         /// Who asks.
         connection: ConnectionId,

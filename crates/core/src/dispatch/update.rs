@@ -30,6 +30,9 @@ impl Dispatcher {
         }
         self.fleet.hear(id, &update, now);
         self.placement.heard(now, id);
+        if update.recalled || !update.returned.is_empty() {
+            self.withdrawals.returned(id, update.recalled);
+        }
         // What others prefetched may be asked back for it.
         self.unplaced |= update.recalled;
         if let Some(changes) = update.cache {

@@ -97,6 +97,24 @@ fn what_a_relay_has_not_started_goes_to_a_cluster_that_is_idle() {
 }
 
 #[test]
+fn what_was_sent_ahead_to_nodes_goes_to_a_cluster_that_is_idle() {
+    let mut world = World::new(1);
+    let full = world.site(0);
+    world.node(full, Resources::cpus(8));
+    world.run(SECOND);
+    world.submit(16, sleep(1, 2 * SECOND));
+    world.run(SECOND / 2);
+    assert_eq!(world.relay(full).tasks(), 16);
+    let idle = world.site(0);
+    world.node(idle, Resources::cpus(8));
+    world.run(SECOND);
+    assert_eq!((world.relay(full).tasks(), world.relay(idle).tasks()), (8, 8));
+    // Nobody waits for another round of tasks.
+    world.run(2 * SECOND);
+    assert_eq!(world.results.len(), 16);
+}
+
+#[test]
 fn a_cluster_that_loses_its_nodes_gives_its_tasks_back() {
     let mut world = World::new(1);
     let site = world.site(0);

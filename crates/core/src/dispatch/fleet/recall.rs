@@ -4,8 +4,11 @@ use super::Fleet;
 use super::executor::Executor;
 use crate::dispatch::needs::Needs;
 use crate::dispatch::shelf::Room;
-use crate::limits::{RECALL_EXECUTORS_MAX, RECALL_SILENCE_MICROS, RECALL_WORK_MICROS};
-use crate::task::{ExecutorId, Time};
+use crate::limits::{
+    RECALL_EXECUTORS_MAX, RECALL_SILENCE_MICROS, RECALL_WORK_MICROS, WITHDRAWAL_EXECUTORS_MAX,
+};
+use crate::task::{ExecutorId, InstanceId, Time};
+use std::collections::BTreeSet;
 
 impl Fleet {
     /// Recalls prefetched tasks when an executor has room for them and it
@@ -58,6 +61,34 @@ impl Fleet {
         if later || self.available.len() > RECALL_EXECUTORS_MAX {
             self.recall_check.get_or_insert(now.after(RECALL_SILENCE_MICROS));
         }
+    }
+
+    /// Has executors return tasks of an instance that were sent ahead, `count` in all,
+    /// those with most of them first. Returns who answers, also those that were asked
+    /// before.
+    pub(in crate::dispatch) fn recall_for_above(
+        &mut self,
+        instance: InstanceId,
+        mut count: u64,
+    ) -> BTreeSet<ExecutorId> {
+        let mut asked = BTreeSet::new();
+        let holders = self.prefetched.iter().rev().copied();
+        let holders = holders.filter(|(_, id)| !self.roster[*id].spent);
+        let holders: Vec<_> = holders.take(WITHDRAWAL_EXECUTORS_MAX).collect();
+        for (there, id) in holders {
+            let executor = &self.roster[id];
+            if count == 0 {
+                break;
+            }
+            if executor.recalling {
+                asked.insert(id);
+            } else if executor.instances().contains(&instance) {
+                asked.insert(id);
+                self.recall_from(id, there.min(count));
+                count -= there.min(count);
+            }
+        }
+        asked
     }
 
     /// Has an executor return so many tasks that it has not started.
