@@ -108,7 +108,7 @@ async fn read(
 async fn write(
     connection: ConnectionId,
     mut writer: FrameWriter,
-    mut messages: mpsc::UnboundedReceiver<Outgoing>,
+    mut messages: mpsc::UnboundedReceiver<Box<Outgoing>>,
     backlog: &Backlog,
     inbox: &mpsc::Sender<Inbound>,
 ) -> Option<String> {

@@ -131,7 +131,8 @@ pub(super) struct Peer {
 #[derive(Debug)]
 pub(super) enum Way {
     /// Over a connection of this process.
-    Own { queue: mpsc::UnboundedSender<Outgoing>, hang_up: oneshot::Sender<()> },
+    /// Messages are in boxes, as the channel keeps room for dozens of them.
+    Own { queue: mpsc::UnboundedSender<Box<Outgoing>>, hang_up: oneshot::Sender<()> },
     /// Over one that a concentrator holds.
     Held(HeldEnd),
 }
@@ -157,7 +158,7 @@ impl Peer {
         match &self.way {
             Way::Own { queue, .. } => {
                 // A writer that has ended reports so through its reader.
-                let _ = queue.send(message);
+                let _ = queue.send(Box::new(message));
             }
             Way::Held(end) => end.send(message),
         }

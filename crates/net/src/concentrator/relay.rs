@@ -56,11 +56,12 @@ pub fn concentrator_main() -> ExitCode {
 #[derive(Debug)]
 struct Peer {
     /// Frames to pass on; closed when the connection is to end.
-    tell: mpsc::UnboundedSender<OutFrame>,
+    tell: mpsc::UnboundedSender<Box<OutFrame>>,
     hang_up: oneshot::Sender<()>,
 }
 
-/// A frame to pass on, and whether it is to be sealed.
+/// A frame to pass on, and whether it is to be sealed. In a box, as channels keep room
+/// for dozens of what is sent.
 type OutFrame = (Vec<u8>, bool);
 
 /// The state that all connections share.
@@ -156,7 +157,7 @@ impl Hearing {
         if let Some((connection, sealed)) = self.0.take() {
             // A connection that is over has announced its end.
             if let Some(peer) = locked(&shared.peers).get(&connection) {
-                let _ = peer.tell.send((frame.to_vec(), sealed));
+                let _ = peer.tell.send(Box::new((frame.to_vec(), sealed)));
             }
             return Ok(());
         }
@@ -208,7 +209,8 @@ async fn receive(shared: &Arc<Shared>, arrivals: Arrivals) -> Result<(), RelayEr
         let shared = Arc::clone(shared);
         tokio::spawn(async move {
             let known = |instance| shared.exists(connection, instance);
-            match shared.acceptor.accept_at(entrant, stream, known).await {
+            // What a handshake needs is many times larger than what stays.
+            match Box::pin(shared.acceptor.accept_at(entrant, stream, known)).await {
                 Ok(session) => shared.hold(connection, session).await,
                 Err(error) => shared.refuse(connection, RefusedKind::of(&error), &error),
             }
@@ -267,12 +269,12 @@ impl Shared {
         &self,
         connection: ConnectionId,
         mut writer: FrameWriter,
-        mut frames: mpsc::UnboundedReceiver<OutFrame>,
+        mut frames: mpsc::UnboundedReceiver<Box<OutFrame>>,
     ) -> Option<String> {
         let mut batch = Vec::new();
         let mut passed = 0;
         while frames.recv_many(&mut batch, WRITE_FRAMES_MAX).await > 0 {
-            for (frame, sealed) in batch.drain(..) {
+            for (frame, sealed) in batch.drain(..).map(|frame| *frame) {
                 if writer.queued_bytes() + frame.len() > WRITE_QUEUE_BYTES_MAX
                     && let Err(error) = writer.flush().await
                 {

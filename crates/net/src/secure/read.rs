@@ -13,9 +13,9 @@ use super::{FRAME_BYTES_MAX, READ_BUFFER_BYTES};
 /// is given back.
 const QUIET_READS: u32 = 64;
 
-/// The initial size of an idle connection's buffer: a dispatcher has tens of
-/// thousands of them.
-const READ_BUFFER_BYTES_MIN: usize = 4 << 10;
+/// The initial size of a connection's buffer: a dispatcher has tens of thousands of
+/// connections on which there are only heartbeats.
+const READ_BUFFER_BYTES_MIN: usize = 512;
 
 /// Receives frames.
 pub struct FrameReader {
