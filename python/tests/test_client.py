@@ -37,6 +37,7 @@ class Clients(unittest.TestCase):
         )
         self.assertTrue(all(result.ok for result in results))
         self.assertGreaterEqual(results[0].times["ended"], results[0].times["started"])
+        self.assertGreater(results[0].usage["rss_max_bytes"], 0)
         self.assertEqual(len(list(instance.results(first=4))), 2)
         status = instance.wait()
         self.assertEqual((status["state"], status["done"], status["tasks"]), ("complete", 6, 6))

@@ -9,6 +9,7 @@ use crate::results::measured::{MeasureArgs, Measured};
 use crate::results::rest::Origin;
 use crate::results::staged;
 use crate::results::terminal::end_of_stream;
+use crate::results::usage::UsageTable;
 use crate::results::{Sink, SinkError, TaskResult, Times};
 use falkon_core::data::stage::Usage;
 use falkon_core::dispatch::{Delivery, InstanceOptions, RequestError};
@@ -198,6 +199,8 @@ pub(crate) struct Receiver<'a> {
     /// The measurements of the run.
     observed: Observed,
     measure: MeasureArgs,
+    /// What the tasks of each program used, if that is to be shown.
+    used: Option<UsageTable>,
     slots: Option<f64>,
 }
 
@@ -230,6 +233,7 @@ impl<'a> Receiver<'a> {
             ended: Counts::default(),
             observed: Observed::default(),
             measure: MeasureArgs::default(),
+            used: None,
             slots: None,
         }
     }
@@ -281,6 +285,8 @@ impl<'a> Receiver<'a> {
     /// Sets the measurements that are wanted of the run.
     pub(crate) fn measure(&mut self, args: &MeasureArgs) {
         self.measure = args.clone();
+        self.used = args.usage.then(UsageTable::default);
+        self.described |= args.usage;
     }
 
     /// Whether the number of slots is wanted.
@@ -296,6 +302,13 @@ impl<'a> Receiver<'a> {
 
     fn measured(&self) -> Measured<'_> {
         Measured { observed: &self.observed, slots: self.slots }
+    }
+
+    /// Shows what tasks used, if that was asked for.
+    pub(crate) fn show_usage(&self) {
+        if let Some(used) = &self.used {
+            used.show();
+        }
     }
 
     /// Writes the file of metrics that was asked for, if one was.
@@ -413,6 +426,9 @@ impl<'a> Receiver<'a> {
             let Times { queued, started, ended, delivered, .. } = result.times;
             let usage = result.detail.as_ref().map(|detail| detail.usage).unwrap_or_default();
             self.observed.add(&TaskTimes { queued, started, ended, delivered }, &usage);
+            if let Some(used) = &mut self.used {
+                used.add(result);
+            }
         }
         if status == Status::Failed && self.failures.len() < FAILURES_SHOWN_MAX {
             let stderr = result.detail.as_deref().map(|detail| {

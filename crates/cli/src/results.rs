@@ -10,6 +10,7 @@ pub(crate) mod rest;
 pub(crate) mod staged;
 pub(crate) mod terminal;
 pub(crate) mod tree;
+pub(crate) mod usage;
 
 use crate::plan::TaskFiles;
 use falkon_core::result::{Cause, Detail, Finished, Outcome, Status};

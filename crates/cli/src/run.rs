@@ -408,6 +408,7 @@ pub(crate) fn finish(
     } else {
         receiver.report(before, seconds);
     }
+    receiver.show_usage();
     if let Err(exit) = receiver.write_metrics() {
         return exit;
     }

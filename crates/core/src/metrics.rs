@@ -8,8 +8,10 @@
 //! Times are in seconds. Nothing here decides anything.
 
 mod observed;
+mod resources;
 
 pub use observed::{Interval, Observed, TaskTimes};
+pub use resources::ResourceTotals;
 
 use crate::data::stage::{Count, Usage};
 

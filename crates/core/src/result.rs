@@ -224,6 +224,25 @@ pub struct Detail {
     /// Where those of its outputs are that are members of archives, as
     /// `ARCHIVE!MEMBER`, in the order in which it names them: all of them are safe.
     pub outputs: Vec<String>,
+    /// The resources that its process used; `None` for tasks of other kinds, and for
+    /// those that did not start.
+    pub resources: Option<ResourceUsage>,
+}
+
+/// The resources that the process of a task used, with those of its children that it
+/// waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ResourceUsage {
+    /// Processor time in user mode, in microseconds.
+    pub user_micros: u64,
+    /// Processor time in the kernel, in microseconds.
+    pub system_micros: u64,
+    /// The most memory that all of its processes were seen to have together, in bytes.
+    pub rss_max_bytes: u64,
+    /// Bytes read from storage.
+    pub read_bytes: u64,
+    /// Bytes written to storage.
+    pub written_bytes: u64,
 }
 
 impl Detail {

@@ -2,6 +2,7 @@
 
 mod builtins;
 mod checks;
+mod ends;
 mod packing;
 mod prepare;
 mod streams;
@@ -9,7 +10,7 @@ mod with_data;
 
 use super::gpus::Gpus;
 use super::granted::Granted;
-use super::not_started::{Failure, Reason};
+use super::not_started::Reason;
 use super::objects::Objects;
 use super::objects::message::FromObjects;
 use super::outputs::Outputs;
@@ -18,16 +19,16 @@ use super::watchdog::{Position, WaitPoint};
 use super::workers::{Bundle, Call, Home, Workers, in_directory, texts_payload};
 use super::{Log, Options};
 use checks::Checks;
-use falkon_core::data::object::{Object, ObjectId};
+use falkon_core::data::object::Object;
 use falkon_core::data::stage;
 use falkon_core::execute::{Event, Start, TaskKey, TemplateId};
 use falkon_core::limits::CAPTURE_BYTES_MAX;
-use falkon_core::result::{Detail, Outcome, Stream};
+use falkon_core::result::{Detail, Outcome};
 use falkon_core::task::{InstanceId, Kind, Rows, TaskId, Time};
 use falkon_net::clock::Clock;
 use falkon_process::{
     Ended, Forked, Host, HostError, HostLost, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX,
-    Launch, Outcome as ProcessOutcome, Stage,
+    Launch, Outcome as ProcessOutcome,
 };
 use falkon_wire::command::{Command, Template};
 use prepare::{NotStarted, output_paths};
@@ -590,72 +591,6 @@ impl Tasks {
     /// The time of the next call of [`Self::hear_workers`] without a notice.
     pub(super) fn next_look(&self) -> Option<Instant> {
         self.workers.next_look().into_iter().chain(self.checks.due()).min()
-    }
-
-    /// Converts a process's end into its task's.
-    pub(super) fn ended(&mut self, ended: Ended, clock: &Clock) -> Option<Event> {
-        if Workers::is_worker(ended.key) {
-            self.launched -= 1;
-            self.workers.ended(ended, clock);
-            return None;
-        }
-        let process = self.processes.remove(&ended.key)?;
-        self.launched -= 1;
-        let mut error = String::new();
-        let mut failure = None;
-        let outcome = match ended.outcome {
-            ProcessOutcome::Exit(code) => Outcome::Exit(code),
-            ProcessOutcome::Signal(signal) => Outcome::Signal(signal),
-            ProcessOutcome::NotStarted { stage: Stage::Waiting, .. } if process.after.is_some() => {
-                self.close_gap(ended.key, process.after);
-                self.forget_launch(&process, ended.key);
-                return Some(Event::TakenBack(process.key));
-            }
-            ProcessOutcome::NotStarted { stage: Stage::Changed, .. } if process.again.is_some() => {
-                self.forget_launch(&process, ended.key);
-                self.changed(process);
-                return None;
-            }
-            ProcessOutcome::NotStarted { stage, errno } => {
-                let (cwd, stdin) = (process.cwd.clone(), process.stdin.clone());
-                let program = process.program.clone();
-                failure = Some(Failure { program, cwd, stdin, stage, errno });
-                Outcome::NotRun
-            }
-        };
-        self.forget_launch(&process, ended.key);
-        let (key, output) = (process.key, process.output);
-        let mut captured =
-            |stream, captured| self.outputs.captured(key, stream, output, captured, &mut error);
-        let stdout = captured(Stream::Stdout, ended.stdout);
-        let stderr = captured(Stream::Stderr, ended.stderr);
-        let says = stdout.total_bytes > 0 || stderr.total_bytes > 0 || !error.is_empty();
-        let detail = says.then(|| Arc::new(Detail { stdout, stderr, error, ..Detail::default() }));
-        let now = clock.now();
-        let (started, ended) = match ended.ended {
-            0 => (now, now),
-            _ => (clock.at_monotonic(ended.started), clock.at_monotonic(ended.ended)),
-        };
-        let event = Event::Ended { key: process.key, outcome, started, ended, detail };
-        if let Some(failure) = failure {
-            self.explain(event, failure);
-            return None;
-        }
-        if outcome == Outcome::Exit(0) && !process.outputs.is_empty() {
-            self.pack_outputs(event, "it exited with 0", process.outputs, process.objects);
-            return None;
-        }
-        Some(event)
-    }
-
-    /// A task did not begin, as one before it wrote to what it was to read.
-    fn changed(&mut self, process: Process) {
-        let (Some(start), Some(objects)) = (process.again, &mut self.objects) else { return };
-        let inputs = start.data.iter().flat_map(|data| &data.inputs);
-        let inputs: Vec<ObjectId> = inputs.map(|staged| staged.object.id).collect();
-        let lost = objects.changed(process.key, &inputs);
-        self.events.extend(lost.into_iter().map(|object| Event::Stage(stage::Event::Lost(object))));
-        self.events.push_back(Event::Unstarted(start));
     }
 
     /// Ends everything that runs, and waits until it has ended.

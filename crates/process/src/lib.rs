@@ -41,6 +41,7 @@ mod pool;
 mod slot;
 mod spawn;
 mod start;
+mod watch;
 
 pub use host::host_main;
 pub use link::{
@@ -188,7 +189,7 @@ pub struct Ended {
     pub stdout: Captured,
     /// The standard error.
     pub stderr: Captured,
-    /// The resources that it used, including those of its children that it waited for.
+    /// The resources that it used.
     pub usage: Usage,
 }
 
@@ -260,15 +261,20 @@ pub struct Captured {
     pub spill_error: Option<i32>,
 }
 
-/// The resources that a process used.
+/// The resources that a process used, with those of its children that were waited for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Processor time in user mode, in microseconds.
     pub user_us: u64,
     /// Processor time in the kernel, in microseconds.
     pub system_us: u64,
-    /// The largest resident set of any one process, in bytes.
+    /// The most memory that its processes were seen to have together, those that left its group
+    /// included, and at least the largest resident set of any one that was waited for, in bytes.
     pub rss_max_bytes: u64,
+    /// Bytes that were read from storage: not those that the system had in memory.
+    pub read_bytes: u64,
+    /// Bytes that were written to storage.
+    pub written_bytes: u64,
 }
 
 /// An order to end a running task.

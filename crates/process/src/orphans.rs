@@ -46,13 +46,18 @@ impl Janitor {
     pub(super) fn look(&mut self, pool: &Pool) {
         if !reap_own_children(&pool.copies) {
             self.strangers.clear();
+            pool.note_strays(HashMap::new());
             return;
         }
         let children = own_children();
         self.strangers.retain(|pid, _| children.contains(pid));
+        let mut strays: HashMap<u64, Vec<libc::pid_t>> = HashMap::new();
         for pid in children {
             let left_behind = match task_key(pid, pool.inherited.key_prefix()) {
-                Some(key) => !pool.runs(key),
+                Some(key) => {
+                    strays.entry(key).or_default().push(pid.as_raw_nonzero().get());
+                    !pool.runs(key)
+                }
                 None => {
                     let (next, oldest) = pool.starts();
                     let seen = *self.strangers.entry(pid).or_insert(next);
@@ -63,6 +68,7 @@ impl Janitor {
                 kill(pid);
             }
         }
+        pool.note_strays(strays);
         reap_own_children(&pool.copies);
     }
 

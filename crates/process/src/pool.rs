@@ -73,6 +73,8 @@ struct State {
     hung: usize,
     /// Tasks given to slots so far; the number of each.
     starts: u64,
+    /// Processes that have left the tasks with these keys, and are the host's children now.
+    strays: HashMap<u64, Vec<libc::pid_t>>,
     templates: Templates,
     closing: bool,
 }
@@ -369,6 +371,16 @@ impl Pool {
     /// Whether the task `key` is running.
     pub(super) fn runs(&self, key: u64) -> bool {
         self.lock().running.contains_key(&key)
+    }
+
+    /// Which processes have left which tasks.
+    pub(super) fn note_strays(&self, strays: HashMap<u64, Vec<libc::pid_t>>) {
+        self.lock().strays = strays;
+    }
+
+    /// The processes that have left the task `key`, as the janitor has found them.
+    pub(super) fn strays(&self, key: u64) -> Vec<libc::pid_t> {
+        self.lock().strays.get(&key).cloned().unwrap_or_default()
     }
 
     /// The number of the next start, and of the oldest that is still running.

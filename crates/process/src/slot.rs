@@ -20,6 +20,7 @@ use super::inbox::Woken;
 use super::outbox::{Deferral, HELD_TASK_US_MAX, HELD_US_MAX};
 use super::pool::{Assignment, Pool, Seat};
 use super::spawn::{self, Child, NotSpawned, Setup, Stack};
+use super::watch::Watch;
 use super::{FileMark, Outcome, Source, Stage, Usage};
 
 /// Most that is read from a stream at once; what a pipe holds unless its size was changed.
@@ -310,18 +311,21 @@ impl Slot {
         self.tidy();
         self.is_untidy = true;
         let [stdout, stderr] = &pipes;
-        self.follow(key, &child, [stdout.0.as_fd(), stderr.0.as_fd()]);
+        let most_bytes = self.follow(key, &child, [stdout.0.as_fd(), stderr.0.as_fd()]);
         let ended = now_us();
         // While the task has not been waited for, its number and so its group's is not used
         // again. What it left in its group goes with it.
         kill_group(&child, libc::SIGKILL);
-        let (outcome, usage) = self.reap(&child);
+        let (outcome, mut usage) = self.reap(&child);
+        usage.rss_max_bytes = usage.rss_max_bytes.max(most_bytes);
         self.done = Some((pipes, child));
         (outcome, usage, ended)
     }
 
-    /// Reads what the task writes and ends it when that is ordered, until it has ended.
-    fn follow(&mut self, key: u64, child: &Child, pipes: [BorrowedFd<'_>; 2]) {
+    /// Reads what the task writes and ends it when that is ordered, until it has ended. Returns the
+    /// most memory that its processes were seen to have.
+    fn follow(&mut self, key: u64, child: &Child, pipes: [BorrowedFd<'_>; 2]) -> u64 {
+        let mut watch = Watch::new(child.pid);
         // SIGKILL is due at this time.
         let mut deadline: Option<u64> = None;
         let seat = Arc::clone(&self.seat);
@@ -334,7 +338,7 @@ impl Slot {
             PollFd::new(&seat.wake, PollFlags::IN),
         ];
         loop {
-            let due = [deadline, self.flush_due].into_iter().flatten().min();
+            let due = [deadline, self.flush_due, Some(watch.due())].into_iter().flatten().min();
             let left = due.map(|due| time_left(due.saturating_sub(now_us())));
             // Signals are blocked and the arguments are right: only a want of memory can make
             // this fail, and then the next round may succeed.
@@ -346,8 +350,9 @@ impl Slot {
                 }
             }
             if ended {
-                return;
+                return watch.most_bytes();
             }
+            watch.look(|| self.pool.strays(key));
             if !fds[3].revents().is_empty() {
                 let _ = rustix::io::read(&seat.wake, &mut [0; 8]);
                 if let Some(grace) = self.pool.kill_order(key) {

@@ -24,6 +24,9 @@ const STACK_BYTES: usize = 64 << 10;
 /// Below the stack, so that running over it is a fault and not a corruption.
 const GUARD_BYTES: usize = 64 << 10;
 
+/// The unit in which the kernel counts what a process reads and writes.
+const BLOCK_BYTES: u64 = 512;
+
 const SHELL: &CStr = c"/bin/sh";
 
 /// The memory that a thread's children run on before they execute their programs.
@@ -332,6 +335,8 @@ pub(super) fn reap(child: &Child) -> (Outcome, Usage) {
         user_us: us(usage.ru_utime),
         system_us: us(usage.ru_stime),
         rss_max_bytes: usage.ru_maxrss as u64 * 1024,
+        read_bytes: usage.ru_inblock as u64 * BLOCK_BYTES,
+        written_bytes: usage.ru_oublock as u64 * BLOCK_BYTES,
     };
     (outcome, usage)
 }

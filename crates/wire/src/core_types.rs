@@ -22,7 +22,8 @@ use falkon_core::dispatch::{
 use falkon_core::provision::Waiting;
 use falkon_core::relay::Note;
 use falkon_core::result::{
-    Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
+    Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, ResourceUsage, Stream,
+    Tries,
 };
 use falkon_core::task::{
     After, AllocationId, Everywhere, ExecutorId, InstanceId, Kind, Range, Resources, Rows,
@@ -163,7 +164,24 @@ wire_enum!(Obstacle {
 wire_struct!(Offering { executors, away, leaving, suspended, short, emptied, full });
 wire_struct!(Count { objects, bytes });
 wire_struct!(Usage { local, peer, store });
-wire_struct!(Detail { stdout, stderr, error, value, usage, staging_micros, cause, outputs });
+wire_struct!(Detail {
+    stdout,
+    stderr,
+    error,
+    value,
+    usage,
+    staging_micros,
+    cause,
+    outputs,
+    resources,
+});
+wire_struct!(ResourceUsage {
+    user_micros,
+    system_micros,
+    rss_max_bytes,
+    read_bytes,
+    written_bytes
+});
 wire_struct!(Tries { failures, losses });
 wire_struct!(Report { instance, first, count, tries, outcome, started, ended, detail });
 wire_struct!(Finished {

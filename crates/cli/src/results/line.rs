@@ -4,6 +4,7 @@
 use super::rest::CutReason;
 use super::staged::JsonData;
 use super::terminal::read_stream;
+use super::usage::JsonUsage;
 use super::{FileSpan, Sink, SinkError, TaskResult, Times};
 use falkon_core::result::{Captured, Cause, Outcome, Status, Stream};
 use falkon_core::task::Time;
@@ -59,6 +60,9 @@ pub(crate) struct Line<'a> {
     /// Present if it read data objects: where they came from.
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<JsonData>,
+    /// Present if it was measured: what its process used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<JsonUsage>,
     error: Option<String>,
     /// Present if there is a name for why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -202,6 +206,7 @@ impl<'a> Line<'a> {
             attempts: result.attempts,
             times: JsonTimes::of(&result.times, result.has_run()),
             data: result.detail.as_deref().and_then(JsonData::of),
+            usage: JsonUsage::of(result),
             error: result.error(),
             cause: result.detail.as_deref().and_then(|detail| detail.cause).map(Cause::name),
             value,

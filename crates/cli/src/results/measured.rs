@@ -33,6 +33,10 @@ pub(crate) struct MeasureArgs {
     /// 90s): gives the speedup over that, and the performance index
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
     pub(crate) baseline: Option<u64>,
+    /// Show what the tasks of each program used: run time, processor time, memory, and bytes read
+    /// and written
+    #[arg(long)]
+    pub(crate) usage: bool,
 }
 
 impl MeasureArgs {

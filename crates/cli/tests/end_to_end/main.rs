@@ -51,6 +51,7 @@ mod strangers;
 mod terminal;
 mod tries;
 mod tutorial;
+mod usage;
 mod values;
 
 fn main() -> std::process::ExitCode {

@@ -360,6 +360,7 @@ fn json_has_the_fields_that_are_documented() {
             "executor",
             "attempts",
             "times",
+            "usage",
             "error",
         ];
         documented.sort_unstable();

@@ -24,7 +24,7 @@ use falkon_core::dispatch::{
 };
 use falkon_core::provision::Waiting;
 use falkon_core::result::{
-    Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Tries,
+    Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, ResourceUsage, Tries,
 };
 use falkon_core::task::{
     After, AllocationId, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission,
@@ -292,6 +292,13 @@ fn detail() -> Option<Arc<Detail>> {
         staging_micros: 1500,
         cause: None,
         outputs: vec!["/scores.part2.zip!7/energy".to_owned()],
+        resources: Some(ResourceUsage {
+            user_micros: 1_900_000,
+            system_micros: 20_000,
+            rss_max_bytes: 300 << 20,
+            read_bytes: 4096,
+            written_bytes: 0,
+        }),
     }))
 }
 

@@ -20,7 +20,8 @@ use falkon_core::limits::*;
 use falkon_core::provision::Waiting;
 use falkon_core::provision::limits::DEMAND_NEEDS_MAX;
 use falkon_core::result::{
-    Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
+    Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, ResourceUsage, Stream,
+    Tries,
 };
 use falkon_core::task::{
     AllocationId, ExecutorId, InstanceId, Packed, Range, Resources, Rows, Submission, TaskClass,
@@ -136,6 +137,13 @@ fn detail(bytes: usize) -> Arc<Detail> {
         staging_micros: NUMBER,
         cause: Some(Cause::FileSystemSilent),
         outputs: Vec::new(),
+        resources: Some(ResourceUsage {
+            user_micros: NUMBER,
+            system_micros: NUMBER,
+            rss_max_bytes: NUMBER,
+            read_bytes: NUMBER,
+            written_bytes: NUMBER,
+        }),
     })
 }
 

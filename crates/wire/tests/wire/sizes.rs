@@ -15,7 +15,7 @@ use falkon_core::limits::{
     TASK_NAME_BYTES_MAX, URL_BYTES_MAX, VALUE_BYTES_MAX,
 };
 use falkon_core::result::{
-    Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Tries,
+    Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, ResourceUsage, Tries,
 };
 use falkon_core::task::{
     After, ExecutorId, InstanceId, MILLI, Packed, Range, Resources, Rows, Submission, TaskClass,
@@ -318,6 +318,13 @@ fn the_largest_report_fits_updates_records_and_deliveries() {
             staging_micros: u64::MAX,
             cause: Some(Cause::FileSystemSilent),
             outputs: vec!["o".repeat(100); 2000],
+            resources: Some(ResourceUsage {
+                user_micros: u64::MAX,
+                system_micros: u64::MAX,
+                rss_max_bytes: u64::MAX,
+                read_bytes: u64::MAX,
+                written_bytes: u64::MAX,
+            }),
         };
         let (number, task, time) = (u64::MAX, TaskId(u64::MAX - 1), Time(u64::MAX));
         let tries = Tries { failures: u32::MAX, losses: u32::MAX };

@@ -2,6 +2,7 @@
 //! boundaries of their encodings. A value need not make sense: the codec does not judge.
 
 mod data;
+mod details;
 mod options;
 mod provision;
 mod records;
@@ -12,14 +13,13 @@ use crate::examples;
 use data::{
     access, access_error, assigned_data, cache_room, changes, data_order, declared, lists, object,
     object_id, object_status, pace, policy, policy_error, policy_name, purpose, serving,
-    shared_text, ticket, unwritten, usage,
+    shared_text, ticket, unwritten,
 };
+use details::{cause, detail};
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, Join, Lease, Order, Prepare, RequestError, Selection, Update,
 };
-use falkon_core::result::{
-    Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
-};
+use falkon_core::result::{Counts, Finished, Outcome, Report, Stream, Tries};
 use falkon_core::task::{
     After, AllocationId, Everywhere, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows,
     Submission, SubmissionError, SubmissionPart, TaskClass, TaskId, Time,
@@ -229,30 +229,6 @@ pub(crate) fn outcome() -> impl Strategy<Value = Outcome> {
         Just(Outcome::Unschedulable),
         Just(Outcome::Cancelled),
     ]
-}
-
-fn captured() -> impl Strategy<Value = Captured> {
-    let overflow =
-        (number(), number()).prop_map(|(incarnation, number)| Overflow { incarnation, number });
-    let parts = (bytes(), number(), option::of(overflow), option::of(text()));
-    parts.prop_map(|(head, total_bytes, overflow, member)| Captured {
-        head,
-        total_bytes,
-        overflow,
-        member: member.map(Into::into),
-    })
-}
-
-fn cause() -> impl Strategy<Value = Cause> {
-    prop::sample::select(examples::every::<Cause>())
-}
-
-fn detail() -> impl Strategy<Value = Arc<Detail>> {
-    let rest = (text(), bytes(), usage(), number(), option::of(cause()), vec(text(), 0..3));
-    (captured(), captured(), rest).prop_map(|(stdout, stderr, rest)| {
-        let (error, value, usage, staging_micros, cause, outputs) = rest;
-        Arc::new(Detail { stdout, stderr, error, value, usage, staging_micros, cause, outputs })
-    })
 }
 
 fn tries() -> impl Strategy<Value = Tries> {

@@ -1,0 +1,160 @@
+//! The resources that tasks used, for people and programs.
+
+use super::TaskResult;
+use super::staged::bytes_text;
+use crate::exit::write_line;
+use falkon_core::metrics::ResourceTotals;
+use falkon_core::task::Time;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+const SECOND_MICROS: f64 = 1e6;
+/// Programs that have a line of their own in the table.
+const PROGRAMS_MAX: usize = 24;
+/// The line of tasks of further programs.
+const OTHERS: &str = "(others)";
+/// The line of tasks whose programs are not known here.
+const TASKS: &str = "(tasks)";
+/// Characters of a program's name in the table.
+const NAME_CHARS_MAX: usize = 24;
+
+/// The resources that a task used, in a result's line.
+#[derive(Debug, Serialize)]
+pub(crate) struct JsonUsage {
+    wall_seconds: f64,
+    user_seconds: f64,
+    system_seconds: f64,
+    rss_max_bytes: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+}
+
+impl JsonUsage {
+    /// Of a task's last attempt; `None` if it was not measured.
+    pub(crate) fn of(result: &TaskResult) -> Option<JsonUsage> {
+        let used = result.detail.as_deref()?.resources?;
+        let seconds = |micros: u64| micros as f64 / SECOND_MICROS;
+        Some(JsonUsage {
+            wall_seconds: seconds(wall_micros(result)),
+            user_seconds: seconds(used.user_micros),
+            system_seconds: seconds(used.system_micros),
+            rss_max_bytes: used.rss_max_bytes,
+            read_bytes: used.read_bytes,
+            written_bytes: used.written_bytes,
+        })
+    }
+}
+
+fn wall_micros(result: &TaskResult) -> u64 {
+    let (Time(started), Time(ended)) = (result.times.started, result.times.ended);
+    ended.saturating_sub(started)
+}
+
+/// The resources that the tasks of each program used.
+#[derive(Debug, Default)]
+pub(crate) struct UsageTable {
+    programs: BTreeMap<String, ResourceTotals>,
+}
+
+impl UsageTable {
+    /// Adds a result, if its task was measured.
+    pub(crate) fn add(&mut self, result: &TaskResult) {
+        let Some(used) = result.detail.as_deref().and_then(|detail| detail.resources) else {
+            return;
+        };
+        let program = result.what.as_ref().map_or(TASKS, |what| program_of(&what.command));
+        let wall_micros = wall_micros(result);
+        self.totals(program).add(wall_micros, &used);
+    }
+
+    fn totals(&mut self, program: &str) -> &mut ResourceTotals {
+        let is_full = self.programs.len() >= PROGRAMS_MAX;
+        let name = match is_full && !self.programs.contains_key(program) {
+            true => OTHERS,
+            false => program,
+        };
+        self.programs.entry(name.to_owned()).or_default()
+    }
+
+    /// Shows the table.
+    pub(crate) fn show(&self) {
+        if self.programs.is_empty() {
+            write_line("falkon: no task ran as a process, so none was measured");
+        } else {
+            self.lines().into_iter().for_each(write_line);
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let mut lines = vec![format!(
+            "{:<NAME_CHARS_MAX$} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+            "program",
+            "tasks",
+            "wall",
+            "user",
+            "system",
+            "memory 50%",
+            "95%",
+            "most",
+            "read",
+            "written"
+        )];
+        lines.extend(self.programs.iter().map(|(program, totals)| {
+            let name: String = program.chars().take(NAME_CHARS_MAX).collect();
+            let bytes = |bytes: u128| bytes_text(u64::try_from(bytes).unwrap_or(u64::MAX));
+            format!(
+                "{name:<NAME_CHARS_MAX$} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} \
+                 {:>10}",
+                totals.tasks,
+                seconds(totals.wall_micros),
+                seconds(totals.user_micros),
+                seconds(totals.system_micros),
+                bytes_text(totals.memory_of(50)),
+                bytes_text(totals.memory_of(95)),
+                bytes_text(totals.rss_max_bytes),
+                bytes(totals.read_bytes),
+                bytes(totals.written_bytes),
+            )
+        }));
+        lines
+    }
+}
+
+/// The first word of a command, without its folder.
+fn program_of(command: &str) -> &str {
+    let word = command.split_whitespace().next().unwrap_or(TASKS);
+    let word = word.trim_matches(['\'', '"']);
+    match word.rsplit('/').next() {
+        Some(name) if !name.is_empty() => name,
+        _ => word,
+    }
+}
+
+fn seconds(micros: u128) -> String {
+    format!("{:.2} s", micros as f64 / SECOND_MICROS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use falkon_core::result::ResourceUsage;
+
+    #[test]
+    fn each_program_has_a_line_and_the_table_is_bounded() {
+        let mut table = UsageTable::default();
+        let used =
+            ResourceUsage { user_micros: 1_500_000, rss_max_bytes: 3 << 20, ..Default::default() };
+        for number in 0..100 {
+            table
+                .totals(program_of(&format!("'/opt/bin/dock{number:03}' --x")))
+                .add(2_000_000, &used);
+        }
+        let lines = table.lines();
+        assert_eq!(lines.len(), 1 + PROGRAMS_MAX + 1);
+        assert!(lines[1].starts_with(OTHERS), "{}", lines[1]);
+        let words: Vec<&str> = lines[2].split_whitespace().collect();
+        let expected = "dock000 1 2.00 s 1.50 s 0.00 s 3.0 MiB 3.0 MiB 3.0 MiB 0 B 0 B";
+        assert_eq!(words.join(" "), expected);
+        assert!(lines.iter().all(|line| line.len() == lines[0].len()), "{lines:#?}");
+    }
+}

@@ -1,0 +1,99 @@
+//! The resources that tasks used, together and as a distribution.
+
+use crate::result::ResourceUsage;
+use std::collections::BTreeMap;
+
+/// Classes of sizes from each power of two to the next: a quantile is at most so much too large
+/// as one of them is wide.
+const CLASSES: u64 = 16;
+
+/// What tasks used, one by one and in any order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResourceTotals {
+    /// How many tasks.
+    pub tasks: u64,
+    /// Their run times together, in microseconds.
+    pub wall_micros: u128,
+    /// Their processor time in user mode, in microseconds.
+    pub user_micros: u128,
+    /// Their processor time in the kernel, in microseconds.
+    pub system_micros: u128,
+    /// The most memory of any one, in bytes.
+    pub rss_max_bytes: u64,
+    /// What they read from storage, in bytes.
+    pub read_bytes: u128,
+    /// What they wrote to storage, in bytes.
+    pub written_bytes: u128,
+    /// How many tasks had memory of which class.
+    classes: BTreeMap<u64, u64>,
+}
+
+impl ResourceTotals {
+    /// A task ran for `wall_micros`.
+    pub fn add(&mut self, wall_micros: u64, used: &ResourceUsage) {
+        self.tasks += 1;
+        self.wall_micros += u128::from(wall_micros);
+        self.user_micros += u128::from(used.user_micros);
+        self.system_micros += u128::from(used.system_micros);
+        self.rss_max_bytes = self.rss_max_bytes.max(used.rss_max_bytes);
+        self.read_bytes += u128::from(used.read_bytes);
+        self.written_bytes += u128::from(used.written_bytes);
+        *self.classes.entry(class(used.rss_max_bytes)).or_default() += 1;
+    }
+
+    /// Memory that this many per cent of the tasks did not exceed, in bytes: exactly, or at most a
+    /// sixteenth too much.
+    #[must_use]
+    pub fn memory_of(&self, percent: u64) -> u64 {
+        let wanted = (u128::from(self.tasks) * u128::from(percent.min(100))).div_ceil(100);
+        let mut seen = 0_u128;
+        let reached = self.classes.iter().find(|(_, count)| {
+            seen += u128::from(**count);
+            seen >= wanted
+        });
+        reached.map_or(0, |(class, _)| largest(*class).min(self.rss_max_bytes))
+    }
+}
+
+/// The class of a size.
+fn class(bytes: u64) -> u64 {
+    let power = u64::from(bytes.max(CLASSES).ilog2() - CLASSES.ilog2());
+    // The first bits of the size, beginning with the highest that is set.
+    (power * CLASSES) + (bytes >> power)
+}
+
+/// The largest size of a class.
+fn largest(class: u64) -> u64 {
+    if class < 2 * CLASSES {
+        return class;
+    }
+    let power = class / CLASSES - 1;
+    let first = u128::from(class - power * CLASSES + 1) << power;
+    u64::try_from(first - 1).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn quantiles_are_those_of_a_sorted_list_and_at_most_a_sixteenth_too_large(
+            sizes in prop::collection::vec((any::<u64>(), 0..64_u32), 1..50),
+            percent in 0..=100_u64,
+        ) {
+            let mut sizes: Vec<u64> = sizes.into_iter().map(|(bits, by)| bits >> by).collect();
+            let mut totals = ResourceTotals::default();
+            for size in &sizes {
+                totals.add(7, &ResourceUsage { rss_max_bytes: *size, ..Default::default() });
+            }
+            sizes.sort_unstable();
+            let at = (sizes.len() as u64 * percent).div_ceil(100).max(1) as usize - 1;
+            let (exact, found) = (sizes[at], totals.memory_of(percent));
+            prop_assert!(found >= exact && found - exact <= exact / 16, "{found} for {exact}");
+            prop_assert_eq!(totals.memory_of(100), sizes[sizes.len() - 1]);
+            prop_assert_eq!(totals.wall_micros, 7 * sizes.len() as u128);
+        }
+    }
+}

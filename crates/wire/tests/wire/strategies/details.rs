@@ -1,0 +1,57 @@
+//! Arbitrary things that results say beyond their outcomes.
+
+use super::data::usage;
+use super::{bytes, number, text};
+use crate::examples;
+use falkon_core::result::{Captured, Cause, Detail, Overflow, ResourceUsage};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use std::sync::Arc;
+
+fn captured() -> impl Strategy<Value = Captured> {
+    let overflow =
+        (number(), number()).prop_map(|(incarnation, number)| Overflow { incarnation, number });
+    let parts = (bytes(), number(), option::of(overflow), option::of(text()));
+    parts.prop_map(|(head, total_bytes, overflow, member)| Captured {
+        head,
+        total_bytes,
+        overflow,
+        member: member.map(Into::into),
+    })
+}
+
+pub(super) fn cause() -> impl Strategy<Value = Cause> {
+    prop::sample::select(examples::every::<Cause>())
+}
+
+pub(super) fn detail() -> impl Strategy<Value = Arc<Detail>> {
+    let rest = (text(), bytes(), usage(), number(), option::of(cause()), vec(text(), 0..3));
+    let rest = (rest, option::of(resource_usage()));
+    (captured(), captured(), rest).prop_map(|(stdout, stderr, rest)| {
+        let ((error, value, usage, staging_micros, cause, outputs), resources) = rest;
+        Arc::new(Detail {
+            stdout,
+            stderr,
+            error,
+            value,
+            usage,
+            staging_micros,
+            cause,
+            outputs,
+            resources,
+        })
+    })
+}
+
+fn resource_usage() -> impl Strategy<Value = ResourceUsage> {
+    (number(), number(), number(), number(), number()).prop_map(
+        |(user_micros, system_micros, rss_max_bytes, read_bytes, written_bytes)| ResourceUsage {
+            user_micros,
+            system_micros,
+            rss_max_bytes,
+            read_bytes,
+            written_bytes,
+        },
+    )
+}
