@@ -213,6 +213,15 @@ class Client:
         there, else lists of dictionaries."""
         return self.ask(_requests.status().then(status_tables))
 
+    def drain(self, *executors: Union[int, str], wait: bool = False) -> None:
+        """Gives executors no more tasks, by their numbers or names; what they run goes on.
+        With ``wait`` returns when they have no tasks any more, or are gone."""
+        return self.ask(_requests.drain(executors, wait))
+
+    def undrain(self, *executors: Union[int, str]) -> None:
+        """Gives executors tasks again that were drained."""
+        return self.ask(_requests.plain("undrain", *map(str, executors)))
+
     def stop(self) -> None:
         """Stops the dispatcher; started again with the same directory it goes on."""
         return self.ask(_requests.plain("stop"))
@@ -260,6 +269,15 @@ class Instance:
         utilization (docs/data.md). ``baseline`` are the seconds that the same takes with every
         access to the persistent store."""
         return self.client.ask(_requests.measured(self.id, baseline))
+
+    def pause(self) -> None:
+        """Sends none of its tasks to executors until :meth:`resume`; those that are there
+        go on."""
+        return self.client.ask(_requests.plain("pause", str(self.id)))
+
+    def resume(self) -> None:
+        """Lets it go on after :meth:`pause`."""
+        return self.client.ask(_requests.plain("resume", str(self.id)))
 
     def cancel(self, *tasks: Union[int, range]) -> None:
         """Cancels tasks, by their numbers and ranges of them; without any, all."""

@@ -278,6 +278,10 @@ def cancel(instance: int, tasks: Sequence[Union[int, range]]) -> Request[None]:
     return Request([*words, str(instance)], _nothing)
 
 
+def drain(executors: Sequence[Union[int, str]], wait: bool) -> Request[None]:
+    return plain("drain", *words_of({"wait": wait}), *map(str, executors))
+
+
 def plan(request: Request[int]) -> Request[List[str]]:
     """The tasks of a submission that is not made, a line for each."""
     words = [request.words[0], "--dry-run", *request.words[1:]]

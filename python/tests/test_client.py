@@ -102,6 +102,18 @@ class Clients(unittest.TestCase):
         instance.cancel()
         self.assertEqual(instance.wait()["cancelled"], 9)
 
+    def test_what_is_held_up_goes_on(self):
+        executor = self.client.status()["executors"][0]
+        self.client.drain(executor["id"], wait=True)
+        instance = self.client.submit(["true"])
+        instance.pause()
+        self.assertEqual(instance.status()["state"], "paused")
+        self.client.undrain(executor["name"])
+        self.assertFalse(self.client.status()["executors"][0]["drained"])
+        self.assertEqual(instance.status()["ready"], 1)
+        instance.resume()
+        self.assertEqual(instance.wait()["done"], 1)
+
     def test_a_plan_and_runs_that_go_on(self):
         command = {"command": ["sh", "-c", "test -e {} && echo {}"], "lines": self.made(3)}
         plan = self.client.plan(**command)

@@ -99,6 +99,14 @@ enum Command {
     Export(events::ExportArgs),
     /// Print an instance's results as they arrive
     Results(query::ResultsArgs),
+    /// Send no more tasks of an instance to executors; those that are there go on
+    Pause(query::PauseArgs),
+    /// Let a paused instance go on
+    Resume(query::PauseArgs),
+    /// Give executors no more tasks; what they run goes on
+    Drain(query::DrainArgs),
+    /// Give executors tasks again that were drained
+    Undrain(query::ExecutorsArgs),
     /// Cancel an instance's tasks
     Cancel(query::CancelArgs),
     /// Remove an instance with its tasks and results
@@ -174,6 +182,10 @@ pub fn main() -> ExitCode {
         Command::Log(args) => events::log(args),
         Command::Export(args) => events::export(args),
         Command::Results(args) => query::results(args),
+        Command::Pause(args) => query::pause(args, true),
+        Command::Resume(args) => query::pause(args, false),
+        Command::Drain(args) => query::drain(args),
+        Command::Undrain(args) => query::undrain(args),
         Command::Cancel(args) => query::cancel(args),
         Command::Destroy(args) => query::destroy(args),
         Command::Provision(args) => provision::provision(*args),

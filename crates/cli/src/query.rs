@@ -1,10 +1,12 @@
 //! Looking after instances: wait, results, status, tasks, cancel, destroy,
 //! stop.
 
+mod control;
 mod explain;
 mod show;
 mod tasks;
 
+pub(crate) use control::{DrainArgs, ExecutorsArgs, PauseArgs, drain, pause, undrain};
 pub(crate) use explain::{ExplainArgs, explain};
 pub use show::print;
 pub(crate) use show::{counted, printable};

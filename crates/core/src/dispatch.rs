@@ -44,6 +44,7 @@ mod outflow;
 mod outputs;
 mod pages;
 mod parts;
+mod pauses;
 mod place;
 mod placement;
 mod queues;
@@ -151,6 +152,8 @@ pub struct Dispatcher {
     held_log: HeldLog,
     /// Demand on its way down to relays.
     unmet: Unmet,
+    /// What people hold up.
+    pauses: pauses::Pauses,
     /// What those who watch are told of.
     happenings: happenings::Happenings,
     /// Tasks on their way back to dispatchers above.
@@ -208,6 +211,15 @@ impl Dispatcher {
             Event::Cancel { connection, request, instance, selection } => {
                 let attached = self.attach(connection, instance);
                 let result = attached.and_then(|()| self.cancel(instance, &selection));
+                self.reply_done(connection, request, result);
+            }
+            Event::Pause { connection, request, instance, is_paused } => {
+                let attached = self.attach(connection, instance);
+                let result = attached.and_then(|()| self.pause(instance, is_paused));
+                self.reply_done(connection, request, result);
+            }
+            Event::Drain { connection, request, executor, is_drained } => {
+                let result = self.drain_executor(executor, is_drained);
                 self.reply_done(connection, request, result);
             }
             Event::Withdraw { connection, request, instance, count } => {
@@ -433,6 +445,12 @@ impl<'a> InstanceView<'a> {
         self.dispatcher.is_clogged(self.instance)
     }
 
+    /// Whether somebody wants none of its tasks dispatched.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.dispatcher.pauses.is_paused(self.instance.id)
+    }
+
     /// What ready tasks need that no executor there is offers, and how many
     /// tasks need it.
     #[must_use]
@@ -499,6 +517,12 @@ impl<'a> ExecutorView<'a> {
     #[must_use]
     pub fn suspended_until(&self) -> Option<Time> {
         self.executor.suspended_until
+    }
+
+    /// Whether somebody wants it to be given no tasks.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.executor.drained
     }
 
     /// The allocation that it runs in, if a provisioner asked for it.

@@ -125,6 +125,21 @@ pub enum What {
         /// Until when.
         until: Time,
     },
+    /// An executor is given no tasks because somebody wants it so, or is given some again.
+    ExecutorDrained {
+        /// Its number.
+        executor: ExecutorId,
+        /// Which of both.
+        is_drained: bool,
+    },
+    /// No task of an instance is dispatched because somebody wants it so, or they are
+    /// again.
+    Paused {
+        /// The instance.
+        instance: InstanceId,
+        /// Which of both.
+        is_paused: bool,
+    },
     /// The provisioner decided something, or heard of an allocation.
     Provisioned {
         /// The queue.
@@ -258,7 +273,11 @@ impl Event {
                     });
                 }
             }
+            Record::Paused { instance, is_paused } => {
+                say(What::Paused { instance: *instance, is_paused: *is_paused });
+            }
             Record::Submitted { .. }
+            | Record::Drained { .. }
             | Record::Joining { .. }
             | Record::Acknowledged { .. }
             | Record::Heard { .. }

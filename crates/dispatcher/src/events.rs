@@ -181,7 +181,8 @@ impl Events {
             | Record::Cancelled { .. }
             | Record::Destroyed { .. }
             | Record::Expired { .. }
-            | Record::Recomputed { .. } => (0, 1),
+            | Record::Recomputed { .. }
+            | Record::Paused { .. } => (0, 1),
             _ => return,
         };
         self.round_bytes += bytes + RECORD_BYTES;

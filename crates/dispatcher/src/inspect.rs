@@ -287,6 +287,7 @@ fn instance_status(instance: &InstanceView<'_>, begun: Begun) -> InstanceStatus 
         held_bytes,
         stored_bytes,
         clogged: instance.is_clogged(),
+        paused: instance.is_paused(),
         unschedulable: instance.unschedulable(),
         overlong: instance.overlong(),
     }
@@ -309,6 +310,7 @@ fn executor_status(executor: &ExecutorView<'_>) -> ExecutorStatus {
         prefetched,
         connected: executor.is_connected(),
         suspended_until: executor.suspended_until(),
+        drained: executor.is_drained(),
         cache: executor.cache().map(|(state, objects)| cache_status(executor, state, objects)),
         nodes: executor.subtree().map(Subtree::node_count),
         relays: executor.subtree().map_or_else(Vec::new, |subtree| subtree.below().to_vec()),

@@ -16,6 +16,7 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         | FromClient::Cancel { instance, .. }
         | FromClient::Destroy { instance, .. }
         | FromClient::Withdraw { instance, .. }
+        | FromClient::Pause { instance, .. }
         | FromClient::ReachOutput { instance, .. }
         | FromClient::Explain { instance, .. }
         | FromClient::Tasks { instance, .. } => Some(*instance),
@@ -27,6 +28,7 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         | FromClient::Forget { .. }
         | FromClient::Events { .. }
         | FromClient::Stop { .. }
+        | FromClient::Drain { .. }
         | FromClient::Provision { .. }
         | FromClient::Unmet { .. }
         | FromClient::Subtree { .. } => None,
@@ -54,6 +56,8 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Provision { request, .. }
         | FromClient::Subtree { request, .. }
         | FromClient::Withdraw { request, .. }
+        | FromClient::Pause { request, .. }
+        | FromClient::Drain { request, .. }
         | FromClient::Stop { request } => Some(*request),
         FromClient::Acknowledge { .. } | FromClient::Unmet { .. } => None,
     }

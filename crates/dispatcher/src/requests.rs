@@ -145,6 +145,12 @@ impl Driver {
                 self.answer_question(connection, request, answer);
                 return;
             }
+            FromClient::Pause { request, instance, is_paused } => {
+                Event::Pause { connection, request, instance, is_paused }
+            }
+            FromClient::Drain { request, executor, is_drained } => {
+                Event::Drain { connection, request, executor, is_drained }
+            }
             FromClient::Withdraw { request, instance, count } => {
                 Event::Withdraw { connection, request, instance, count }
             }

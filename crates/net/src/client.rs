@@ -227,6 +227,22 @@ impl Client {
         done(self.ask(|request| FromClient::Cancel { request, instance, selection }).await?)
     }
 
+    /// Has no more tasks of an instance dispatched, or has it go on.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn pause(&self, instance: InstanceId, is_paused: bool) -> Result<(), ClientError> {
+        done(self.ask(|request| FromClient::Pause { request, instance, is_paused }).await?)
+    }
+
+    /// Has an executor given no more tasks, or some again.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn drain(&self, executor: ExecutorId, is_drained: bool) -> Result<(), ClientError> {
+        done(self.ask(|request| FromClient::Drain { request, executor, is_drained }).await?)
+    }
+
     /// Takes up to `count` tasks back that no executor has: they end as cancelled.
     /// Returns runs of them, as (first, count).
     ///

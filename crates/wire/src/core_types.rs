@@ -160,8 +160,9 @@ wire_enum!(Obstacle {
     9 => Data { holders, some },
     10 => Behind { higher, earlier },
     11 => Turn { some, count },
+    12 => Paused,
 });
-wire_struct!(Offering { executors, away, leaving, suspended, short, emptied, full });
+wire_struct!(Offering { executors, away, leaving, suspended, drained, short, emptied, full });
 wire_struct!(Count { objects, bytes });
 wire_struct!(Usage { local, peer, store });
 wire_struct!(Detail {
@@ -289,6 +290,8 @@ wire_enum!(Record {
     18 => Joining { instance, first, client, submission },
     19 => Remembered(remembered),
     20 => Forgotten { name },
+    21 => Paused { instance, is_paused },
+    22 => Drained { incarnation, is_drained },
 });
 wire_struct!(Remembered { url, readers, executors, read, size });
 wire_struct!(Attempts { instance, first, count, tries, executor });
@@ -308,6 +311,7 @@ wire_enum!(RequestError {
     12 => NoExecutors,
     13 => Joining(instance),
     14 => Lenders { wanted, there },
+    15 => NoExecutor(executor),
 });
 wire_list!(
     TaskId,

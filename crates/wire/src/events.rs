@@ -41,7 +41,7 @@ kinds! {
     TIME = 0, INSTANCE = 1, ENDED = 2, ASSIGNED = 3, REQUEUED = 4, SUBMITTED = 5,
     INSTANCE_CREATED = 6, SEALED = 7, CANCELLING = 8, RECOMPUTED = 9, RECOMPUTATION_ENDED = 10,
     INSTANCE_GONE = 11, EXECUTOR_JOINED = 12, EXECUTOR_GONE = 13, EXECUTOR_SUSPENDED = 14,
-    PROVISIONED = 15, MISSING = 16, DISPATCHER_STARTED = 17,
+    PROVISIONED = 15, MISSING = 16, DISPATCHER_STARTED = 17, PAUSED = 18, EXECUTOR_DRAINED = 19,
 }
 
 /// Why bytes are no block of events.
@@ -168,6 +168,16 @@ impl BlockWriter {
                 self.byte(EXECUTOR_SUSPENDED);
                 self.number(executor.0);
                 self.number(until.0);
+            }
+            What::ExecutorDrained { executor, is_drained } => {
+                self.byte(EXECUTOR_DRAINED);
+                self.number(executor.0);
+                self.number(u64::from(*is_drained));
+            }
+            What::Paused { instance, is_paused } => {
+                self.instance(*instance);
+                self.byte(PAUSED);
+                self.number(u64::from(*is_paused));
             }
             What::Provisioned { queue, text } => {
                 self.byte(PROVISIONED);
@@ -407,6 +417,11 @@ impl<'a> BlockReader<'a> {
                 executor: ExecutorId(self.number()?),
                 until: Time(self.number()?),
             },
+            EXECUTOR_DRAINED => What::ExecutorDrained {
+                executor: ExecutorId(self.number()?),
+                is_drained: self.number()? != 0,
+            },
+            PAUSED => What::Paused { instance, is_paused: self.number()? != 0 },
             PROVISIONED => What::Provisioned { queue: self.text()?, text: self.text()? },
             MISSING => What::Missing { events: self.number()? },
             DISPATCHER_STARTED => What::DispatcherStarted { version: self.text()? },

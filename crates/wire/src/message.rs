@@ -129,6 +129,25 @@ pub enum FromClient {
         /// oldest events on, if `None`.
         from: Option<(u64, u64)>,
     },
+    /// Have no more tasks of an instance dispatched, or have it go on. Answer:
+    /// [`ToClient::Done`].
+    Pause {
+        /// Comes back in the answer.
+        request: u64,
+        /// Which.
+        instance: InstanceId,
+        /// Which of both.
+        is_paused: bool,
+    },
+    /// Have an executor given no more tasks, or some again. Answer: [`ToClient::Done`].
+    Drain {
+        /// Comes back in the answer.
+        request: u64,
+        /// Which.
+        executor: ExecutorId,
+        /// Which of both.
+        is_drained: bool,
+    },
     /// End the dispatcher. Answer: [`ToClient::Done`], then the connection closes.
     Stop {
         /// Comes back in the answer.
@@ -241,6 +260,8 @@ wire_enum!(FromClient {
     18 => Explain { request, instance, task },
     19 => Forget { request, name },
     20 => Events { request, from },
+    21 => Pause { request, instance, is_paused },
+    22 => Drain { request, executor, is_drained },
 });
 
 /// The number of a request, from the beginning of a message that need not be
@@ -502,6 +523,8 @@ pub struct InstanceStatus {
     pub stored_bytes: u64,
     /// Nothing is dispatched until results are fetched.
     pub clogged: bool,
+    /// Nothing is dispatched because somebody wants it so.
+    pub paused: bool,
     /// Needs of ready tasks that no executor offers, and how many tasks have each.
     pub unschedulable: Vec<(Resources, u64)>,
     /// For how long ready tasks are expected to run, in microseconds, before
@@ -524,6 +547,7 @@ wire_struct!(InstanceStatus {
     held_bytes,
     stored_bytes,
     clogged,
+    paused,
     unschedulable,
     overlong,
 });
@@ -547,6 +571,8 @@ pub struct ExecutorStatus {
     pub connected: bool,
     /// Until when it is left alone because it could not start its tasks.
     pub suspended_until: Option<Time>,
+    /// It is given no tasks because somebody wants it so.
+    pub drained: bool,
     /// The executor's cache, if it has one.
     pub cache: Option<CacheStatus>,
     /// How many nodes are below it, if it is a relay.
@@ -566,6 +592,7 @@ wire_struct!(ExecutorStatus {
     prefetched,
     connected,
     suspended_until,
+    drained,
     cache,
     nodes,
     relays,

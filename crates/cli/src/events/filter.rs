@@ -10,7 +10,7 @@ use falkon_core::task::{ExecutorId, InstanceId, Time};
 /// Kinds of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
-    /// Instances that are created, sealed or gone
+    /// Instances that are created, sealed, paused or gone
     Instances,
     /// Tasks that are accepted
     Submitted,
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     Assigned,
     /// Tasks that end
     Ended,
-    /// Executors that join, leave or are suspended
+    /// Executors that join, leave, are suspended or drained
     Executors,
     /// What the provisioner decides
     Provisioner,
@@ -29,9 +29,10 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) fn of(what: &What) -> Kind {
         match what {
-            What::InstanceCreated { .. } | What::Sealed { .. } | What::InstanceGone { .. } => {
-                Kind::Instances
-            }
+            What::InstanceCreated { .. }
+            | What::Sealed { .. }
+            | What::Paused { .. }
+            | What::InstanceGone { .. } => Kind::Instances,
             What::Submitted { .. } => Kind::Submitted,
             What::Assigned { .. } | What::Requeued { .. } | What::Recomputed { .. } => {
                 Kind::Assigned
@@ -41,7 +42,8 @@ impl Kind {
             }
             What::ExecutorJoined { .. }
             | What::ExecutorGone { .. }
-            | What::ExecutorSuspended { .. } => Kind::Executors,
+            | What::ExecutorSuspended { .. }
+            | What::ExecutorDrained { .. } => Kind::Executors,
             What::Provisioned { .. } => Kind::Provisioner,
             What::DispatcherStarted { .. } | What::Missing { .. } => Kind::Dispatcher,
         }
@@ -105,6 +107,7 @@ fn about(what: &What) -> (Option<InstanceId>, Option<(u64, u64)>) {
     match what {
         What::InstanceCreated { instance, .. }
         | What::Sealed { instance }
+        | What::Paused { instance, .. }
         | What::InstanceGone { instance, .. } => (Some(*instance), None),
         What::Submitted { instance, first, count, .. } => {
             (Some(*instance), Some((first.0, *count)))
@@ -119,6 +122,7 @@ fn about(what: &What) -> (Option<InstanceId>, Option<(u64, u64)>) {
         | What::ExecutorJoined { .. }
         | What::ExecutorGone { .. }
         | What::ExecutorSuspended { .. }
+        | What::ExecutorDrained { .. }
         | What::Provisioned { .. }
         | What::Missing { .. } => (None, None),
     }
@@ -129,7 +133,8 @@ fn executor_of(what: &What) -> Option<ExecutorId> {
         What::Assigned { executor, .. }
         | What::ExecutorJoined { executor, .. }
         | What::ExecutorGone { executor, .. }
-        | What::ExecutorSuspended { executor, .. } => Some(*executor),
+        | What::ExecutorSuspended { executor, .. }
+        | What::ExecutorDrained { executor, .. } => Some(*executor),
         What::Ended(ended) => ended.executor,
         _ => None,
     }

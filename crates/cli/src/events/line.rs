@@ -63,6 +63,8 @@ pub(crate) fn write(event: &Event, names: &Names, out: &mut Vec<u8>) {
             line.executor(Some(*executor), names);
             line.time("until", *until);
         }
+        What::ExecutorDrained { executor, .. } => line.executor(Some(*executor), names),
+        What::Paused { instance, .. } => line.number("instance", instance.0),
         What::Provisioned { queue, text } => {
             line.text("queue", queue);
             line.text("text", text);
@@ -89,6 +91,10 @@ fn name(what: &What) -> &'static str {
         What::ExecutorJoined { .. } => "executor_joined",
         What::ExecutorGone { .. } => "executor_gone",
         What::ExecutorSuspended { .. } => "executor_suspended",
+        What::ExecutorDrained { is_drained: true, .. } => "executor_drained",
+        What::ExecutorDrained { .. } => "executor_undrained",
+        What::Paused { is_paused: true, .. } => "paused",
+        What::Paused { .. } => "resumed",
         What::Provisioned { .. } => "provisioned",
         What::Missing { .. } => "missing",
     }

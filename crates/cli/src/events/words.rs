@@ -54,6 +54,14 @@ fn words(what: &What, names: &Names) -> String {
             named(*executor, names),
             until.utc()
         ),
+        What::ExecutorDrained { executor, is_drained } => match is_drained {
+            true => format!("{} drained", named(*executor, names)),
+            false => format!("{} not drained any more", named(*executor, names)),
+        },
+        What::Paused { instance, is_paused } => match is_paused {
+            true => format!("instance {instance} paused"),
+            false => format!("instance {instance} resumed"),
+        },
         What::Provisioned { queue, text } => format!("queue {queue}: {text}"),
         What::Missing { events } => {
             format!("{} missing: the disk was full, or too slow", counted(*events, "event"))

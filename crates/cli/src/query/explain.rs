@@ -190,6 +190,7 @@ fn sentence(obstacle: &Obstacle) -> String {
         Obstacle::Storage => "the dispatcher has no room on its disk: free some, or receive or \
                               destroy results"
             .to_owned(),
+        Obstacle::Paused => "its instance is paused: `falkon resume` lets it go on".to_owned(),
         Obstacle::Results { bytes } => format!(
             "{bytes} bytes of results of this instance have not been received: `falkon results` \
              receives them"
@@ -260,12 +261,13 @@ fn sentence(obstacle: &Obstacle) -> String {
 
 /// Why executors take nothing, those first that are most.
 fn taken(offering: &Offering) -> String {
-    let Offering { away, leaving, suspended, short, emptied, full, .. } = *offering;
+    let Offering { away, leaving, suspended, drained, short, emptied, full, .. } = *offering;
     let mut kinds = [
         (full, "full"),
         (away, "not connected"),
         (leaving, "about to leave"),
         (suspended, "suspended, because tasks could not start there"),
+        (drained, "drained"),
         (short, "to leave before it would end"),
         (emptied, "emptied for a task that needs more"),
     ];
@@ -324,6 +326,7 @@ fn obstacle_json(obstacle: &Obstacle) -> Value {
             json!({"kind": "restart", "seconds": *micros as f64 / 1e6, "executors": executors})
         }
         Obstacle::Storage => json!({"kind": "storage"}),
+        Obstacle::Paused => json!({"kind": "paused"}),
         Obstacle::Results { bytes } => json!({"kind": "results", "bytes": bytes}),
         Obstacle::NoExecutor { away } => json!({"kind": "no_executor", "away": away}),
         Obstacle::Unoffered { need, cache, executors } => json!({
@@ -339,6 +342,7 @@ fn obstacle_json(obstacle: &Obstacle) -> Value {
             "away": offering.away,
             "leaving": offering.leaving,
             "suspended": offering.suspended,
+            "drained": offering.drained,
             "short": offering.short,
             "emptied": offering.emptied,
         }),

@@ -98,13 +98,17 @@ fn listed(
     executors: &[ExecutorStatus],
     max: usize,
 ) -> (Vec<&ExecutorStatus>, Vec<&ExecutorStatus>) {
-    let is_troubled =
-        |executor: &&ExecutorStatus| !executor.connected || executor.suspended_until.is_some();
-    let (troubled, well): (Vec<_>, Vec<_>) = executors.iter().partition(is_troubled);
+    let (troubled, well): (Vec<_>, Vec<_>) =
+        executors.iter().partition(|executor| takes_nothing(executor));
     let mut listed: Vec<_> = troubled.into_iter().chain(well).collect();
     let others = listed.split_off(listed.len().min(max));
     listed.sort_by_key(|executor| executor.id);
     (listed, others)
+}
+
+/// Whether an executor is given no tasks for now.
+fn takes_nothing(executor: &ExecutorStatus) -> bool {
+    !executor.connected || executor.suspended_until.is_some() || executor.drained
 }
 
 fn executor_line(executor: &ExecutorStatus, now: Time, wide: usize) -> String {
@@ -134,13 +138,10 @@ fn others_line(others: &[&ExecutorStatus], wide: usize) -> String {
         let sum: u64 = others.iter().map(|executor| u64::from(milli(executor))).sum();
         sum as f64 / f64::from(MILLI)
     };
-    let troubled = others
-        .iter()
-        .filter(|executor| !executor.connected || executor.suspended_until.is_some())
-        .count();
+    let troubled = others.iter().filter(|executor| takes_nothing(executor)).count();
     let troubled = match troubled {
         0 => String::new(),
-        count => format!(", {count} of them disconnected or suspended"),
+        count => format!(", {count} of them disconnected, suspended or drained"),
     };
     format!(
         "{:>5}  {:<wide$} {:>8} {:>8} {:>8}  {} CPUs in all{troubled} (--all lists them)\n",
@@ -165,7 +166,8 @@ fn executor_note(executor: &ExecutorStatus, now: Time) -> String {
         None if executor.connected => String::new(),
         None => " (disconnected)".to_owned(),
     };
-    below + &trouble
+    let drained = if executor.drained { " (drained)" } else { "" };
+    below + &trouble + drained
 }
 
 /// Archives that executors cannot write for now, a line for each.
@@ -260,6 +262,7 @@ fn status_json(status: &Status) -> Value {
                 "name": executor.name,
                 "connected": executor.connected,
                 "suspended_until": executor.suspended_until.map(|at| at.0 as f64 / 1e6),
+                "drained": executor.drained,
                 "offers": resources_json(&executor.capacity),
                 "free": resources_json(&executor.free),
                 "tasks": executor.tasks,
@@ -368,6 +371,7 @@ mod tests {
             prefetched: 0,
             connected: id % 1000 != 999,
             suspended_until: None,
+            drained: false,
             cache: None,
             nodes: None,
             relays: Vec::new(),

@@ -81,7 +81,7 @@ impl Dispatcher {
             if self.runnable.is_stale(instance.id) {
                 continue;
             }
-            let is_runnable = instance.tasks.ready() > 0 && !self.is_clogged(instance);
+            let is_runnable = self.is_runnable(instance);
             ensure!(
                 is_runnable == self.runnable.contains(instance.id, &instance.share),
                 "instance {}: runnable but not listed under its turn, or not",

@@ -63,7 +63,7 @@ impl Dispatcher {
         let instance = &self.instances[&id];
         // The queue may have gone with its last task, which was given up for want of an input.
         instance.queues.find(&key)?;
-        if self.holds_dispatch() || instance.is_clogged() {
+        if self.is_held(instance) {
             return None;
         }
         let lasts_micros = self.user_estimate(id, key);

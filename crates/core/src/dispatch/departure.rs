@@ -20,6 +20,7 @@ impl Dispatcher {
     pub(super) fn lose_executor(&mut self, id: ExecutorId, reason: &'static str) {
         let executor = self.remove_executor(id, reason);
         self.fleet.forget(executor.incarnation);
+        self.pauses.forget_executor(executor.incarnation);
         self.placement.everywhere_mut().left(executor.incarnation, Some(id));
         self.outputs.executor_gone(executor.incarnation);
         self.journal(Record::ExecutorGone { incarnation: executor.incarnation });

@@ -306,6 +306,28 @@ pub enum Event {
         /// Which tasks.
         selection: Selection,
     },
+    /// A client wants no more tasks of an instance dispatched, or wants it to go on.
+    Pause {
+        /// Who asks.
+        connection: ConnectionId,
+        /// Which reply is awaited.
+        request: u64,
+        /// Which instance.
+        instance: InstanceId,
+        /// Which of both.
+        is_paused: bool,
+    },
+    /// A client wants an executor to be given no more tasks, or to be given some again.
+    Drain {
+        /// Who asks.
+        connection: ConnectionId,
+        /// Which reply is awaited.
+        request: u64,
+        /// Which executor.
+        executor: ExecutorId,
+        /// Which of both.
+        is_drained: bool,
+    },
     /// A client takes tasks back that have not started.
     Withdraw {
         /// Who asks.
@@ -396,6 +418,9 @@ pub enum RequestError {
     /// There is no such instance (any more).
     #[error("there is no instance {0}")]
     NoInstance(InstanceId),
+    /// There is no such executor (any more).
+    #[error("there is no executor {0}; falkon status shows those that are there")]
+    NoExecutor(ExecutorId),
     /// The instance has expired: nobody wanted it for too long.
     #[error(
         "instance {instance} has expired: nobody had looked at it for too long, and it was \

@@ -39,6 +39,8 @@ pub enum Obstacle {
         /// How many have not come back.
         executors: u64,
     },
+    /// Its instance is paused: somebody wants no task of it dispatched.
+    Paused,
     /// The dispatcher has no room on its disk for the results of more tasks.
     Storage,
     /// Results of the instance that nobody has received hold it up.
@@ -108,6 +110,8 @@ pub struct Offering {
     pub leaving: u64,
     /// Left alone for a while, because they could not start their tasks.
     pub suspended: u64,
+    /// Drained: somebody wants them to be given nothing.
+    pub drained: u64,
     /// Leave before the task is expected to end.
     pub short: u64,
     /// Take nothing but a task that needs more room.
@@ -120,7 +124,8 @@ impl Offering {
     /// How many could take a task now.
     #[must_use]
     pub fn free(&self) -> u64 {
-        let taken = [self.away, self.leaving, self.suspended, self.short, self.emptied, self.full];
+        let Offering { away, leaving, suspended, drained, short, emptied, full, .. } = *self;
+        let taken = [away, leaving, suspended, drained, short, emptied, full];
         taken.into_iter().fold(self.executors, u64::saturating_sub)
     }
 }
@@ -199,6 +204,9 @@ impl Dispatcher {
     /// What keeps all tasks of an instance from being sent, whatever they need.
     fn obstacles_of_all(&self, instance: &Instance) -> Vec<Obstacle> {
         let mut obstacles = Vec::new();
+        if self.pauses.is_paused(instance.id) {
+            obstacles.push(Obstacle::Paused);
+        }
         if let Some(until) = self.comeback.until() {
             let executors = self.comeback.missing().count() as u64;
             obstacles.push(Obstacle::Restart { micros: until.since(self.now), executors });
@@ -262,6 +270,8 @@ impl Dispatcher {
                 &mut all.away
             } else if executor.leaving {
                 &mut all.leaving
+            } else if executor.drained {
+                &mut all.drained
             } else if executor.suspended_until.is_some() {
                 &mut all.suspended
             } else if !executor.outlasts(self.now, lasts) {

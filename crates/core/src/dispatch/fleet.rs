@@ -9,6 +9,7 @@
 
 mod check;
 mod classes;
+mod drain;
 mod executor;
 mod loads;
 mod membership;
@@ -256,7 +257,7 @@ impl Fleet {
         self.served.take_if(|served| *served == id);
         self.count_busy(id, now);
         let executor = &mut self.roster[id];
-        let is_lent = !executor.leaving && executor.suspended_until.is_none();
+        let is_lent = !executor.leaving && !executor.is_left_alone();
         self.classes.count(executor, is_lent);
         let is_available = executor.takes_tasks()
             && (executor.free.cpus_milli > 0 || executor.capacity.cpus_milli == 0);

@@ -74,6 +74,7 @@ impl Dispatcher {
         self.reconcile(id, &join.held);
         self.no_longer_awaited(join.incarnation);
         self.repeat_cancellations(id);
+        self.drain_again(id);
         // One with a cache is back when it has said what it holds.
         if !has_cache {
             self.is_back(join.incarnation);

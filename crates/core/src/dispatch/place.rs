@@ -496,11 +496,20 @@ impl Dispatcher {
         }
     }
 
+    /// Whether an instance has tasks that may be dispatched.
+    pub(super) fn is_runnable(&self, instance: &Instance) -> bool {
+        instance.tasks.ready() > 0 && !self.is_held(instance)
+    }
+
+    /// Whether none of an instance's tasks is dispatched for now.
+    pub(super) fn is_held(&self, instance: &Instance) -> bool {
+        self.is_clogged(instance) || self.pauses.is_paused(instance.id)
+    }
+
     /// Puts an instance where it belongs among the runnable ones.
     fn place_instance(&mut self, id: InstanceId) {
-        let is_full = self.holds_dispatch();
+        let is_runnable = self.is_runnable(&self.instances[&id]);
         let instance = &mut self.instances[&id];
-        let is_runnable = instance.tasks.ready() > 0 && !is_full && !instance.is_clogged();
         if self.runnable.place(id, &mut instance.share, is_runnable, self.now) {
             // Executors may have gained room while it was not looked at.
             instance.queues.unblock(&self.needs);

@@ -179,6 +179,20 @@ pub enum Record {
         /// How those ended.
         ended: Counts,
     },
+    /// An instance was paused, or resumed.
+    Paused {
+        /// The instance.
+        instance: InstanceId,
+        /// Which of both.
+        is_paused: bool,
+    },
+    /// An executor was drained, or is given tasks again.
+    Drained {
+        /// The process it is.
+        incarnation: u64,
+        /// Which of both.
+        is_drained: bool,
+    },
     /// What tasks did with objects of a name.
     Remembered(Remembered),
     /// That was forgotten, of a name or of all.
@@ -284,6 +298,14 @@ impl Dispatcher {
             }
             Record::ExecutorGone { incarnation } => {
                 self.comeback.give_up(incarnation);
+                self.pauses.forget_executor(incarnation);
+            }
+            Record::Paused { instance, is_paused } => {
+                self.recovering(instance)?;
+                self.pauses.pause(instance, is_paused);
+            }
+            Record::Drained { incarnation, is_drained } => {
+                self.pauses.drain(incarnation, is_drained);
             }
             Record::Recomputed { instance, task, times } => {
                 let found = self.recovering(instance)?;
@@ -318,6 +340,7 @@ impl Dispatcher {
             gone.queues.let_all_go(&mut self.needs);
             self.runnable.remove(id, &gone.share);
         }
+        self.pauses.forget_instance(id);
         self.outbound.forget(id);
         self.attempts.forget(id);
         self.weigh(id);
@@ -417,6 +440,7 @@ impl Dispatcher {
         let missing = self.comeback.end();
         for (incarnation, _) in &missing {
             self.outputs.executor_gone(*incarnation);
+            self.pauses.forget_executor(*incarnation);
             self.journal(Record::ExecutorGone { incarnation: *incarnation });
         }
         let cancelling: Vec<(InstanceId, RunSet)> = self
@@ -474,6 +498,7 @@ impl Dispatcher {
         for instance in self.instances.values() {
             self.snapshot_instance(instance, &mut records);
         }
+        records.extend(self.pauses.snapshot());
         records.extend(self.snapshot_attempts());
         records.extend(self.placement.remembered(self.now).map(Record::Remembered));
         records

@@ -166,6 +166,8 @@ impl Tally {
             What::Sealed { .. }
             | What::Cancelling { .. }
             | What::ExecutorSuspended { .. }
+            | What::ExecutorDrained { .. }
+            | What::Paused { .. }
             | What::Provisioned { .. } => {}
         }
     }

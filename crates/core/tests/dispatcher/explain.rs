@@ -2,9 +2,12 @@
 
 use crate::fixture::{actions, array, executor};
 use falkon_core::dispatch::{
-    ConnectionId, Dispatcher, Event, Explained, InstanceOptions, Join, Obstacle, Offering,
+    Action, ConnectionId, Dispatcher, Event, Explained, InstanceOptions, Join, Obstacle, Offering,
+    Reply, RequestError,
 };
-use falkon_core::task::{After, InstanceId, Resources, Submission, TaskClass, TaskId, Time};
+use falkon_core::task::{
+    After, ExecutorId, InstanceId, Resources, Submission, TaskClass, TaskId, Time,
+};
 
 const CLIENT: ConnectionId = ConnectionId(0);
 
@@ -117,4 +120,43 @@ fn tasks_wait_behind_others_of_their_instance_and_their_instance_behind_others()
     assert_eq!(world.obstacles(second, 0), [full(1)]);
     let turn = Obstacle::Turn { some: vec![second], count: 1 };
     assert_eq!(world.obstacles(first, 100), [full(1), turn]);
+}
+
+#[test]
+fn what_is_paused_or_drained_waits_for_who_holds_it_up() {
+    let mut world = World::new(&[1]);
+    let executor = world.0.executor_views().next().unwrap().id();
+    world.handle(Event::Drain { connection: CLIENT, request: 2, executor, is_drained: true });
+    let id = world.submit(vec![tasks(3, 1, 0)]);
+    let pause =
+        |instance, is_paused| Event::Pause { connection: CLIENT, request: 3, instance, is_paused };
+    world.handle(pause(id, true));
+    let drained = Offering { executors: 1, drained: 1, ..Offering::default() };
+    assert_eq!(world.obstacles(id, 0), [Obstacle::Paused, Obstacle::Taken(drained)]);
+    world.handle(pause(id, false));
+    assert_eq!(world.obstacles(id, 0), [Obstacle::Taken(drained)]);
+    world.handle(Event::Drain { connection: CLIENT, request: 4, executor, is_drained: false });
+    assert_eq!(world.obstacles(id, 0), []);
+    assert_eq!(world.obstacles(id, 1), [full(1)]);
+    for (instance, executor) in [(InstanceId(9), executor), (id, ExecutorId(9))] {
+        let asked = [
+            pause(instance, true),
+            Event::Drain { connection: CLIENT, request: 5, executor, is_drained: true },
+        ];
+        for event in asked {
+            world.0.handle(Time(1), event);
+        }
+        let replies: Vec<Reply> = actions(&mut world.0)
+            .into_iter()
+            .filter_map(|action| match action {
+                Action::Reply { reply, .. } => Some(reply),
+                _ => None,
+            })
+            .collect();
+        let unknown = match instance == id {
+            true => [Reply::Done, Reply::Refused(RequestError::NoExecutor(executor))],
+            false => [Reply::Refused(RequestError::NoInstance(instance)), Reply::Done],
+        };
+        assert_eq!(replies, unknown);
+    }
 }

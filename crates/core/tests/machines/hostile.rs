@@ -17,7 +17,8 @@ use falkon_core::provision::Waiting;
 use falkon_core::relay;
 use falkon_core::result::{Captured, Detail, Finished, Outcome, Overflow, Report, Tries};
 use falkon_core::task::{
-    After, InstanceId, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId, Time,
+    After, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission, TaskClass,
+    TaskId, Time,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -217,6 +218,17 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (connection.clone(), instance.clone()).prop_map(move |(connection, instance)| {
             Event::Seal { connection, request, instance }
         }),
+        1 => (connection.clone(), instance.clone(), any::<bool>()).prop_map(
+            move |(connection, instance, is_paused)| Event::Pause { connection, request, instance, is_paused }
+        ),
+        1 => (connection.clone(), 0..4u64, any::<bool>()).prop_map(
+            move |(connection, executor, is_drained)| Event::Drain {
+                connection,
+                request,
+                executor: ExecutorId(executor),
+                is_drained,
+            }
+        ),
         1 => (connection.clone(), instance).prop_map(move |(connection, instance)| {
             Event::Destroy { connection, request, instance }
         }),

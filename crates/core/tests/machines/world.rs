@@ -60,6 +60,8 @@ pub(crate) struct World {
     anchor: usize,
     faults: Faults,
     next_fault: Option<Time>,
+    /// What somebody holds up, and when.
+    holds: Rng,
     history: BTreeMap<(usize, u64), History>,
     of_instance: BTreeMap<InstanceId, usize>,
     losses: Losses,
@@ -109,6 +111,7 @@ impl World {
             anchor: 0,
             faults,
             next_fault: faults.any().then_some(Time(1)),
+            holds: Rng::new(seed ^ 0x401d),
             history: BTreeMap::new(),
             of_instance: BTreeMap::new(),
             losses: Losses::default(),

@@ -86,6 +86,10 @@ fn what() -> impl Strategy<Value = What> {
         1 => (any::executor(), words()).prop_map(|(executor, why)| What::ExecutorGone { executor, why }),
         1 => (any::executor(), any::time())
             .prop_map(|(executor, until)| What::ExecutorSuspended { executor, until }),
+        1 => (any::executor(), proptest::bool::ANY)
+            .prop_map(|(executor, is_drained)| What::ExecutorDrained { executor, is_drained }),
+        1 => (any::instance(), proptest::bool::ANY)
+            .prop_map(|(instance, is_paused)| What::Paused { instance, is_paused }),
         1 => (words(), words()).prop_map(|(queue, text)| What::Provisioned { queue, text }),
         1 => any::number().prop_map(|events| What::Missing { events }),
     ]

@@ -414,6 +414,8 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
             Cancel { request, instance, selection: Selection::Runs(vec![(5, 1), (70_000, 9)]) },
         ),
         ("destroy", Destroy { request, instance }),
+        ("pause", Pause { request, instance, is_paused: true }),
+        ("drain", Drain { request, executor: ExecutorId(3), is_drained: true }),
         ("status_all", Status { request, instance: None, from: None }),
         ("status", Status { request, instance: Some(instance), from: Some((3, 70)) }),
         ("tasks", Tasks { request, instance, first: TaskId(10), count: 1000 }),
@@ -468,6 +470,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         held_bytes: 9000,
         stored_bytes: 70_000,
         clogged: false,
+        paused: true,
         unschedulable: vec![(resources(), 12)],
         overlong: vec![(7_200_000_000, 3)],
     }];
@@ -480,6 +483,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         prefetched: 16,
         connected: true,
         suspended_until: Some(NOW.after(9)),
+        drained: true,
         cache: Some(CacheStatus {
             objects: 12,
             state: cache_state(),

@@ -385,6 +385,7 @@ fn request_error() -> impl Strategy<Value = RequestError> {
         instance().prop_map(RequestError::NoInstance),
         (instance(), time()).prop_map(|(instance, at)| RequestError::Expired { instance, at }),
         instance().prop_map(RequestError::Sealed),
+        executor().prop_map(RequestError::NoExecutor),
         (task(), task()).prop_map(|(expected, found)| RequestError::Gap { expected, found }),
         submission_error().prop_map(RequestError::Submission),
         number().prop_map(|queued_bytes| RequestError::Busy { queued_bytes }),
@@ -448,7 +449,7 @@ pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
         (number(), instance(), task(), number()).prop_map(|(request, instance, first, count)| {
             FromClient::Tasks { request, instance, first, count }
         }),
-        status::questions(),
+        status::requests(),
         number().prop_map(|request| FromClient::Stop { request }),
         relays::request(),
         (number(), option::of(instance()), option::of(executor()), text(), option::of(object_id()))

@@ -90,6 +90,7 @@ pub(super) fn lifetimes(instances: &[InstanceStatus], now: Time) -> String {
 fn state(instance: &InstanceStatus) -> &'static str {
     match instance {
         InstanceStatus { complete: true, .. } => "complete",
+        InstanceStatus { paused: true, .. } => "paused",
         InstanceStatus { clogged: true, .. } => "held up: fetch results",
         InstanceStatus { sealed: true, .. } => "running",
         _ => "open",

@@ -83,7 +83,9 @@ pub(in crate::dispatch) struct Executor {
     pub(in crate::dispatch) faults: u32,
     /// Until when it is left alone for that.
     pub(in crate::dispatch) suspended_until: Option<Time>,
-    /// How often in a row it was.
+    /// It is given no tasks, because somebody wants it so.
+    pub(in crate::dispatch) drained: bool,
+    /// How often in a row it was suspended.
     pub(in crate::dispatch) suspensions: u32,
     /// It is being emptied for a task that needs much room.
     pub(in crate::dispatch) reserved: Option<(InstanceId, QueueKey)>,
@@ -147,6 +149,7 @@ impl Executor {
             misjudged: false,
             faults: 0,
             suspended_until: None,
+            drained: false,
             suspensions: 0,
             reserved: None,
             turn: None,
@@ -201,10 +204,12 @@ impl Executor {
 
     /// Whether it may be given tasks at all.
     pub(in crate::dispatch) fn takes_tasks(&self) -> bool {
-        self.connection.is_some()
-            && !self.leaving
-            && !self.is_missed
-            && self.suspended_until.is_none()
+        self.connection.is_some() && !self.leaving && !self.is_missed && !self.is_left_alone()
+    }
+
+    /// Whether it is given no tasks although it is there.
+    pub(in crate::dispatch) fn is_left_alone(&self) -> bool {
+        self.drained || self.suspended_until.is_some()
     }
 
     /// What each node there offers: its own capacity, or a relay's classes.

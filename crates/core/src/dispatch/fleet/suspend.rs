@@ -64,10 +64,7 @@ impl Fleet {
         let until = now.after(SUSPENSION_MICROS << executor.suspensions);
         executor.suspensions = (executor.suspensions + 1).min(SUSPENSION_DOUBLINGS_MAX);
         executor.suspended_until = Some(until);
-        executor.order.recall = executor.in_flight_count();
-        executor.recalling = executor.order.recall > 0;
-        executor.stalled |= executor.recalling;
-        self.orders.send(id);
+        self.recall_all(id);
         self.suspended.insert((until, id));
         self.list(id, now);
     }

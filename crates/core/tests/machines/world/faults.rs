@@ -3,7 +3,9 @@
 use super::World;
 use super::dispatcher::Crash;
 use super::links::Peer;
-use falkon_core::task::Time;
+use falkon_core::dispatch::{ConnectionId, Event};
+use falkon_core::limits::RECOVERY_MICROS_MAX;
+use falkon_core::task::{ExecutorId, InstanceId, Time};
 
 /// Which faults may happen, until `until`.
 #[derive(Debug, Clone, Copy)]
@@ -48,8 +50,18 @@ impl Faults {
     }
 }
 
+/// Who pauses instances and drains executors; no link has this number.
+const OPERATOR: ConnectionId = ConnectionId(u64::MAX);
+
 /// Executors that there are at most, those that are gone included.
 const NODES_MAX: usize = 12;
+
+/// What somebody holds up.
+#[derive(Debug, Clone, Copy)]
+enum Held {
+    Instance(InstanceId),
+    Executor(ExecutorId),
+}
 
 impl World {
     fn add_node_like(&mut self, index: usize) {
@@ -58,9 +70,48 @@ impl World {
         self.add_node(capacity, cache, self.now);
     }
 
+    /// Somebody pauses an instance, drains an executor, or lets one go on.
+    fn hold_or_let_go(&mut self) {
+        let is_held = self.holds.percent(50);
+        let instances = self.dispatcher.instance_views().map(|view| Held::Instance(view.id()));
+        let executors = self.dispatcher.executor_views().map(|view| Held::Executor(view.id()));
+        let all: Vec<Held> = instances.chain(executors).collect();
+        if !all.is_empty() && self.holds.percent(30) {
+            let one = *self.holds.pick(&all);
+            self.hold(one, is_held);
+        }
+    }
+
+    /// Nothing is held up any more.
+    fn let_all_go(&mut self) {
+        let instances = self.dispatcher.instance_views().map(|view| Held::Instance(view.id()));
+        let executors = self.dispatcher.executor_views().map(|view| Held::Executor(view.id()));
+        let all: Vec<Held> = instances.chain(executors).collect();
+        for one in all {
+            self.hold(one, false);
+        }
+    }
+
+    fn hold(&mut self, what: Held, is_held: bool) {
+        let (connection, request) = (OPERATOR, 0);
+        self.note(|| format!("{what:?} is held: {is_held}"));
+        let event = match what {
+            Held::Instance(instance) => {
+                Event::Pause { connection, request, instance, is_paused: is_held }
+            }
+            Held::Executor(executor) => {
+                Event::Drain { connection, request, executor, is_drained: is_held }
+            }
+        };
+        self.dispatcher.handle(self.now, event);
+        self.drain();
+    }
+
     pub(super) fn fault(&mut self) {
         if self.now >= self.faults.until {
-            self.next_fault = None;
+            // A dispatcher that was restarted may not know all executors for a while.
+            let last = self.faults.until.after(RECOVERY_MICROS_MAX);
+            self.next_fault = (self.now < last).then(|| self.now.after(1_000_000));
             // The first node is there for good: whoever is muted is cut, so
             // that it comes back.
             let muted: Vec<u64> =
@@ -68,6 +119,7 @@ impl World {
             for id in muted {
                 self.cut(id);
             }
+            self.let_all_go();
             return;
         }
         if self.faults.storms {
@@ -79,6 +131,7 @@ impl World {
         if self.has_data() {
             self.data_fault();
         }
+        self.hold_or_let_go();
         let ids: Vec<u64> = self.links.keys().copied().collect();
         match self.rng.below(6) {
             0 | 1 if self.faults.cuts && !ids.is_empty() => {

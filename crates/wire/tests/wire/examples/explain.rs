@@ -7,10 +7,11 @@ use falkon_core::task::TaskId;
 pub(super) fn all() -> Vec<Explained> {
     let name = || "node7:4711".to_owned();
     let taken = Offering {
-        executors: 21,
+        executors: 28,
         away: 1,
         leaving: 2,
         suspended: 3,
+        drained: 7,
         short: 4,
         emptied: 5,
         full: 6,
@@ -18,6 +19,7 @@ pub(super) fn all() -> Vec<Explained> {
     let ready = vec![
         Obstacle::Restart { micros: 3_000_000, executors: 2 },
         Obstacle::Storage,
+        Obstacle::Paused,
         Obstacle::Results { bytes: 1 << 30 },
         Obstacle::NoExecutor { away: 1 },
         Obstacle::Unoffered { need: resources(), cache: true, executors: 21 },

@@ -3,7 +3,7 @@
 use super::{INSTANCE, placed};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOption};
 use falkon_core::dispatch::{AccessError, RequestError};
-use falkon_core::task::{SubmissionError, SubmissionPart, TaskId};
+use falkon_core::task::{ExecutorId, SubmissionError, SubmissionPart, TaskId};
 use falkon_wire::message::Refusal;
 
 pub(super) fn all() -> Vec<(&'static str, Refusal)> {
@@ -26,6 +26,7 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
     vec![
         ("no_room", Refusal::Request(no_room)),
         ("no_instance", Refusal::Request(RequestError::NoInstance(INSTANCE))),
+        ("no_executor", Refusal::Request(RequestError::NoExecutor(ExecutorId(3)))),
         ("sealed", Refusal::Request(RequestError::Sealed(INSTANCE))),
         ("gap", Refusal::Request(RequestError::Gap { expected: TaskId(10), found: TaskId(12) })),
         ("empty", submission(SubmissionError::Empty)),

@@ -44,6 +44,10 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
             }
         ),
         instance().prop_map(|instance| Record::Sealed { instance }),
+        (instance(), any::<bool>())
+            .prop_map(|(instance, is_paused)| Record::Paused { instance, is_paused }),
+        (number(), any::<bool>())
+            .prop_map(|(incarnation, is_drained)| Record::Drained { incarnation, is_drained }),
         (instance(), number(), vec(finished(), 0..6))
             .prop_map(|(instance, from, results)| { Record::Finished { instance, from, results } }),
         (instance(), number()).prop_map(|(instance, upto)| Record::Acknowledged { instance, upto }),

@@ -14,13 +14,15 @@ use proptest::option;
 use proptest::prelude::*;
 
 fn instance_status() -> impl Strategy<Value = InstanceStatus> {
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let held_up = (any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), held_up);
     let lacks = (vec((resources(), number()), 0..3), vec((number(), number()), 0..3));
     let times = (time(), time(), option::of(time()));
     let bytes = (number(), number(), number());
     (number(), text(), times, (counts(), number(), number()), flags, bytes, lacks).prop_map(
-        |(id, name, times, tasks, (sealed, complete, named, clogged), bytes, lacks)| {
+        |(id, name, times, tasks, flags, bytes, lacks)| {
             let (counts, running, staged) = tasks;
+            let (sealed, complete, named, (clogged, paused)) = flags;
             let (created, heard, expires) = times;
             let (queued_bytes, held_bytes, stored_bytes) = bytes;
             let (unschedulable, overlong) = lacks;
@@ -40,6 +42,7 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
                 held_bytes,
                 stored_bytes,
                 clogged,
+                paused,
                 unschedulable,
                 overlong,
             }
@@ -50,15 +53,17 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
 fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
     let cache = option::of(cache_status());
     let has = (cache, option::of(number()), lenders(), unwritten());
-    let load = (number(), number(), any::<bool>(), option::of(time()), has);
+    let is_left_alone = (option::of(time()), any::<bool>());
+    let load = (number(), number(), any::<bool>(), is_left_alone, has);
     (executor(), text(), resources(), resources(), load).prop_map(
         |(
             id,
             name,
             capacity,
             free,
-            (tasks, prefetched, connected, suspended_until, (cache, nodes, relays, unwritten)),
+            (tasks, prefetched, connected, (suspended_until, drained), has),
         )| {
+            let (cache, nodes, relays, unwritten) = has;
             ExecutorStatus {
                 id,
                 name,
@@ -68,6 +73,7 @@ fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
                 prefetched,
                 connected,
                 suspended_until,
+                drained,
                 cache,
                 nodes,
                 relays,
@@ -108,9 +114,16 @@ pub(super) fn task_info() -> impl Strategy<Value = TaskInfo> {
     )
 }
 
-/// Questions about what waits and what happened.
-pub(super) fn questions() -> impl Strategy<Value = FromClient> {
-    prop_oneof![explain(), events()]
+/// Questions about what waits and what happened, and requests that hold it up.
+pub(super) fn requests() -> impl Strategy<Value = FromClient> {
+    let pause = (number(), instance(), any::<bool>()).prop_map(|(request, instance, is_paused)| {
+        FromClient::Pause { request, instance, is_paused }
+    });
+    let drain =
+        (number(), executor(), any::<bool>()).prop_map(|(request, executor, is_drained)| {
+            FromClient::Drain { request, executor, is_drained }
+        });
+    prop_oneof![explain(), events(), pause, drain]
 }
 
 /// Their answers.
@@ -135,9 +148,9 @@ fn events_read() -> impl Strategy<Value = ToClient> {
 }
 
 fn offering() -> impl Strategy<Value = Offering> {
-    let taken = (number(), number(), number(), number(), number(), number());
-    (number(), taken).prop_map(|(executors, (away, leaving, suspended, short, emptied, full))| {
-        Offering { executors, away, leaving, suspended, short, emptied, full }
+    let taken = proptest::array::uniform8(number());
+    taken.prop_map(|[executors, away, leaving, suspended, drained, short, emptied, full]| {
+        Offering { executors, away, leaving, suspended, drained, short, emptied, full }
     })
 }
 
@@ -147,6 +160,7 @@ fn obstacle() -> impl Strategy<Value = Obstacle> {
         (number(), number())
             .prop_map(|(micros, executors)| Obstacle::Restart { micros, executors }),
         Just(Obstacle::Storage),
+        Just(Obstacle::Paused),
         number().prop_map(|bytes| Obstacle::Results { bytes }),
         number().prop_map(|away| Obstacle::NoExecutor { away }),
         (resources(), any::<bool>(), number()).prop_map(|(need, cache, executors)| {
