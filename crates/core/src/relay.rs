@@ -440,9 +440,10 @@ impl Relay {
     }
 
     /// Until when reports wait for those that follow them, if they do: the first
-    /// after a pause goes at once.
+    /// after a pause goes at once, and the last of all, after which none can follow.
     fn reports_held_until(&self) -> Option<Time> {
-        let held = self.session.has_joined && self.updates.has_only_reports(false);
+        let may_follow = self.ledger.tasks() > 0 || self.outgoing.held().next().is_some();
+        let held = may_follow && self.session.has_joined && self.updates.has_only_reports(false);
         held.then(|| self.session.last_spoke.after(COALESCE_MICROS))
     }
 

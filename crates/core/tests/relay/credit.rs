@@ -2,7 +2,7 @@
 
 use crate::world::{SECOND, World};
 use falkon_core::dispatch::{Assigned, BatchId, Held, Order, Prepare, Subtree};
-use falkon_core::limits::{NODE_CLASSES_MAX, RELAY_UNMET_MICROS};
+use falkon_core::limits::{COALESCE_MICROS, NODE_CLASSES_MAX, RELAY_UNMET_MICROS};
 use falkon_core::provision::Waiting;
 use falkon_core::relay::{Action, Event, Note, Relay};
 use falkon_core::result::{Finished, Outcome, Tries};
@@ -233,6 +233,19 @@ fn a_recall_takes_back_what_waits_below_and_nothing_is_acknowledged_too_early() 
     let gone = |below, count| Note::Gone { below, count };
     let notes = vec![gone(100, 2), gone(106, 4)];
     assert_eq!(actions(&mut relay), [Action::Note(notes), Action::Acknowledge(13)]);
+
+    // Reports wait for those that may follow soon; the last of all waits for none.
+    let results = vec![finished(102, 3, Outcome::Exit(0), Some(ExecutorId(1)))];
+    relay.handle(later, Event::Results { from: 13, results });
+    assert_eq!(actions(&mut relay), []);
+    let held_until = later.after(COALESCE_MICROS);
+    assert_eq!(relay.poll_timeout(), Some((held_until, "reports that follow")));
+    let results = vec![finished(105, 1, Outcome::Exit(0), Some(ExecutorId(1)))];
+    relay.handle(later, Event::Results { from: 16, results });
+    let said = actions(&mut relay);
+    let [Action::Update(update)] = &said[..] else { panic!("{said:?}") };
+    assert_eq!(update.reports.iter().map(|report| report.count).sum::<u64>(), 4);
+    assert_eq!(relay.tasks(), 0);
 }
 
 /// What a site's provisioner is told: needs in CPUs, and how many tasks.
