@@ -41,6 +41,7 @@ mod scratch;
 mod service;
 pub mod sim;
 mod submit;
+mod top;
 mod ways;
 mod workers;
 
@@ -97,6 +98,8 @@ enum Command {
     Log(events::LogArgs),
     /// Write what happened for other programs
     Export(events::ExportArgs),
+    /// Watch instances and executors on a terminal; pause, cancel and drain them
+    Top(top::TopArgs),
     /// Print an instance's results as they arrive
     Results(query::ResultsArgs),
     /// Send no more tasks of an instance to executors; those that are there go on
@@ -181,6 +184,7 @@ pub fn main() -> ExitCode {
         Command::Explain(args) => query::explain(args),
         Command::Log(args) => events::log(args),
         Command::Export(args) => events::export(args),
+        Command::Top(args) => top::top(args),
         Command::Results(args) => query::results(args),
         Command::Pause(args) => query::pause(args, true),
         Command::Resume(args) => query::pause(args, false),

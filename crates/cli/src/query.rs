@@ -7,7 +7,7 @@ mod show;
 mod tasks;
 
 pub(crate) use control::{DrainArgs, ExecutorsArgs, PauseArgs, drain, pause, undrain};
-pub(crate) use explain::{ExplainArgs, explain};
+pub(crate) use explain::{ExplainArgs, explain, group_text as explained_text};
 pub use show::print;
 pub(crate) use show::{counted, printable};
 pub(crate) use tasks::{TasksArgs, tasks};

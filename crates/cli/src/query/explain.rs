@@ -121,7 +121,8 @@ async fn explain_instance(
     Ok(Some(text))
 }
 
-fn group_text(instance: InstanceId, one: &Explained) -> String {
+/// Tasks that wait for the same, and for what.
+pub(crate) fn group_text(instance: InstanceId, one: &Explained) -> String {
     let Explained { task, count, obstacles } = one;
     let head = match count {
         1 => format!("task {instance}/{task} waits:\n"),

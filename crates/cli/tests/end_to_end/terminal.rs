@@ -1,11 +1,15 @@
-//! The progress line on a terminal.
+//! The progress line on a terminal, and `falkon top`.
 
-use crate::fixture::{Running, Site};
+use crate::fixture::{Access, PATIENCE, Running, Site};
 use falkon_trials::trial;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
+use std::num::NonZero;
 use std::os::fd::FromRawFd;
 use std::process::Stdio;
+use std::time::Instant;
 
 /// Both ends of a terminal: ours, and a program's.
 fn terminal() -> (File, File) {
@@ -17,6 +21,8 @@ fn terminal() -> (File, File) {
         let (name, settings) = (std::ptr::null_mut(), std::ptr::null());
         let result = libc::openpty(&mut ours, &mut theirs, name, settings, &size);
         assert_eq!(result, 0, "no terminal");
+        // A program that had our end too would not learn that it is closed.
+        assert_eq!(libc::fcntl(ours, libc::F_SETFD, libc::FD_CLOEXEC), 0);
         (File::from_raw_fd(ours), File::from_raw_fd(theirs))
     }
 }
@@ -51,4 +57,113 @@ fn a_terminal_shows_progress_and_then_only_the_summary() {
     assert!(!summary.contains("/40"), "{summary:?}");
     let quiet = [&["run", "--quiet"], &args[1..]].concat();
     assert_eq!(shown(&site, &quiet, 1), "");
+}
+
+/// `falkon top` on a terminal of its own.
+struct Top {
+    running: Running,
+    terminal: File,
+    seen: vt100::Parser,
+}
+
+impl Top {
+    fn start(access: &Access<'_>) -> Top {
+        let (ours, theirs) = terminal();
+        let mut command = access.command("top", &["--every", "100ms"]);
+        let input = theirs.try_clone().unwrap();
+        command.env("TERM", "xterm").stdin(input).stdout(theirs).stderr(Stdio::piped());
+        let running = Running::start_as_is(command);
+        let [high, wide] = [24, 100].map(|size| NonZero::new(size).unwrap());
+        Top { running, terminal: ours, seen: vt100::Parser::new(high, wide, 0) }
+    }
+
+    fn screen(&self) -> String {
+        self.seen.screen().contents()
+    }
+
+    /// Reads on. Whether there was anything.
+    #[track_caller]
+    fn read(&mut self) -> bool {
+        let limit = Timespec::try_from(PATIENCE).unwrap();
+        let mut wanted = [PollFd::new(&self.terminal, PollFlags::IN)];
+        let is_there = poll(&mut wanted, Some(&limit)).unwrap() > 0;
+        assert!(is_there, "nothing is drawn any more:\n{}", self.screen());
+        let mut chunk = [0; 4096];
+        let count = self.terminal.read(&mut chunk).unwrap_or(0);
+        self.seen.process(&chunk[..count]);
+        count > 0
+    }
+
+    /// Reads until the screen is as it should be.
+    #[track_caller]
+    fn wait(&mut self, is_so: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so(&self.screen()) {
+            assert!(Instant::now() < deadline, "it is not so:\n{}", self.screen());
+            assert!(self.read(), "it has ended:\n{}\n{}", self.screen(), self.running.said());
+        }
+        self.screen()
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.terminal.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// It ends, and leaves the terminal as it was.
+    #[track_caller]
+    fn ends(mut self, code: i32) {
+        while self.read() {}
+        self.running.finish().exits(code);
+        let screen = self.seen.screen();
+        assert!(!screen.alternate_screen() && !screen.hide_cursor(), "{:?}", screen.contents());
+    }
+}
+
+#[trial]
+fn top_shows_what_is_there_and_its_keys_act() {
+    let site = Site::new();
+    let mut dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let executor = dispatcher.executor("worker", &["--slots", "2"]);
+    access.run("drain", &["worker"]).exits(0);
+    access.submit(&["--name", "sw\x1b[2Jeep", "--range", "1-1000000000", "--", "@noop"]);
+    let mut top = Top::start(&access);
+    let screen = top.wait(|screen| screen.contains("worker"));
+    for part in ["sw [2Jeep", " 1000000000 ", "drained", "0 of 2", "q quit"] {
+        assert!(screen.contains(part), "no {part:?} in\n{screen}");
+    }
+    top.press("p");
+    top.wait(|screen| {
+        screen.contains("instance 0 paused") && screen.contains(" paused 1000000000 ")
+    });
+    top.press("w");
+    top.wait(|screen| screen.contains("its instance is paused"));
+    dispatcher.kill();
+    top.wait(|screen| screen.starts_with("no answer, trying again: "));
+    dispatcher.start();
+    top.wait(|screen| screen.starts_with("falkon "));
+    top.press("\td");
+    top.wait(|screen| screen.contains("gets tasks again"));
+    top.running.signal(Signal::TERM);
+    top.ends(0);
+    // Observers look, and nothing else.
+    let mut top = Top::start(&dispatcher.access_of("access-observer.json"));
+    top.wait(|screen| screen.contains("worker"));
+    top.press("p");
+    top.wait(|screen| screen.contains("does not allow that"));
+    top.press("\x03");
+    top.ends(0);
+    drop(executor);
+}
+
+#[trial]
+fn top_refuses_what_is_no_terminal() {
+    let site = Site::new();
+    site.run(["top"]).exits(2).says_only(1, "needs a terminal; falkon status");
+    let (_ours, theirs) = terminal();
+    let mut command = site.falkon(["top"]);
+    let input = theirs.try_clone().unwrap();
+    command.env("TERM", "dumb").stdin(input).stdout(theirs).stderr(Stdio::piped());
+    let ran = Running::start_as_is(command).finish().exits(2);
+    ran.says_only(1, "a terminal of the kind TERM=\"dumb\"");
 }

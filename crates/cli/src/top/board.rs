@@ -1,0 +1,243 @@
+//! What `falkon top` shows, and what keys do.
+
+use falkon_core::data::stage::Usage;
+use falkon_core::task::{ExecutorId, InstanceId, MILLI, Time};
+use falkon_wire::message::{ExecutorStatus, InstanceStatus, Status};
+use std::collections::{BTreeMap, VecDeque};
+
+/// The time over which rates are means.
+const RATE_MICROS: u64 = 10_000_000;
+/// Looks that rates are made from, at most.
+const LOOKS_MAX: usize = 64;
+/// Lines that a page key moves by.
+const PAGE_LINES: usize = 10;
+
+/// A key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Key {
+    Letter(char),
+    Up,
+    Down,
+    PageUp,
+    PageDown,
+    OtherList,
+    Back,
+    Quit,
+}
+
+/// What the user wants done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    Pause(InstanceId, bool),
+    Drain(ExecutorId, bool),
+    Cancel(InstanceId),
+    /// From now on, why tasks of this instance wait.
+    Explain(Option<InstanceId>),
+    Quit,
+}
+
+/// What the dispatcher says.
+#[derive(Debug)]
+pub(super) enum News {
+    Status(Status),
+    Explained(InstanceId, String),
+    /// What came of an order.
+    Said(String),
+    /// Why the dispatcher does not answer; it is asked again.
+    Lost(String),
+}
+
+/// The list that keys are about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum List {
+    #[default]
+    Instances,
+    Executors,
+}
+
+/// How many tasks had ended at a time, in all and by instance.
+#[derive(Debug)]
+struct Look {
+    at: Time,
+    ended: BTreeMap<u64, u64>,
+}
+
+/// All that is shown.
+#[derive(Debug, Default)]
+pub(super) struct Board {
+    pub(super) status: Status,
+    pub(super) list: List,
+    /// What is selected in each list, which may be gone.
+    instance: Option<u64>,
+    executor: Option<ExecutorId>,
+    looks: VecDeque<Look>,
+    /// Why tasks of an instance wait.
+    pub(super) explained: Option<(InstanceId, String)>,
+    /// The instance that is to be cancelled if the user confirms it.
+    pub(super) asked: Option<InstanceId>,
+    pub(super) said: String,
+    /// Why what is shown is old, if it is.
+    pub(super) lost: Option<String>,
+}
+
+fn ended(instance: &InstanceStatus) -> u64 {
+    let counts = &instance.counts;
+    counts.done + counts.failed + counts.cancelled
+}
+
+/// Whether an executor is given no tasks for now.
+pub(super) fn takes_nothing(executor: &ExecutorStatus) -> bool {
+    !executor.connected || executor.drained || executor.suspended_until.is_some()
+}
+
+impl Board {
+    /// Takes in what the dispatcher says.
+    pub(super) fn take(&mut self, news: News) {
+        match news {
+            News::Status(status) => self.look(status),
+            News::Explained(instance, reasons) => self.explained = Some((instance, reasons)),
+            News::Said(said) => self.said = said,
+            News::Lost(reason) => self.lost = Some(reason),
+        }
+    }
+
+    fn look(&mut self, mut status: Status) {
+        self.lost = None;
+        // What goes on comes first, then what is over; what needs care, then the rest.
+        status.instances.sort_by_key(|instance| (instance.complete, instance.id));
+        status.executors.sort_by_key(|executor| (!takes_nothing(executor), executor.id));
+        let counted = status.instances.iter().map(|one| (one.id, ended(one))).collect();
+        // A dispatcher that was started again has another clock, perhaps.
+        if self.looks.back().is_some_and(|last| last.at >= status.now) {
+            self.looks.clear();
+        }
+        self.looks.push_back(Look { at: status.now, ended: counted });
+        let is_old = |look: &Look| status.now.since(look.at) > RATE_MICROS;
+        while self.looks.len() > LOOKS_MAX || self.looks.get(1).is_some_and(is_old) {
+            self.looks.pop_front();
+        }
+        self.status = status;
+        let has = |id: &u64| self.status.instances.iter().any(|one| one.id == *id);
+        if !self.instance.as_ref().is_some_and(has) {
+            self.instance = self.status.instances.first().map(|one| one.id);
+        }
+        let has = |id: &ExecutorId| self.status.executors.iter().any(|one| one.id == *id);
+        if !self.executor.as_ref().is_some_and(has) {
+            self.executor = self.status.executors.first().map(|one| one.id);
+        }
+    }
+
+    /// Tasks that end in a second, of an instance or in all.
+    pub(super) fn rate(&self, instance: Option<u64>) -> f64 {
+        let (Some(first), Some(last)) = (self.looks.front(), self.looks.back()) else { return 0.0 };
+        let count = |look: &Look, id: &u64| look.ended.get(id).copied().unwrap_or(0);
+        let more = |id: &u64| count(last, id).saturating_sub(count(first, id));
+        let more = match instance {
+            Some(id) => more(&id),
+            None => last.ended.keys().map(more).sum(),
+        };
+        match last.at.since(first.at) {
+            0 => 0.0,
+            micros => more as f64 * 1e6 / micros as f64,
+        }
+    }
+
+    /// CPUs in use, and all, in thousandths.
+    pub(super) fn cpus_milli(&self) -> (u64, u64) {
+        let there = self.status.executors.iter().filter(|executor| executor.connected);
+        there.fold((0, 0), |(used, all), executor| {
+            let capacity = u64::from(executor.capacity.cpus_milli);
+            (used + capacity.saturating_sub(executor.free.cpus_milli.into()), all + capacity)
+        })
+    }
+
+    /// Where inputs came from, by all executors that are there.
+    pub(super) fn usage(&self) -> Usage {
+        let mut all = Usage::default();
+        for cache in self.status.executors.iter().filter_map(|executor| executor.cache) {
+            all.add(&cache.state.usage);
+        }
+        all
+    }
+
+    /// The place of what is selected in the list of instances.
+    pub(super) fn instance_at(&self) -> Option<usize> {
+        self.status.instances.iter().position(|one| Some(one.id) == self.instance)
+    }
+
+    /// The place of what is selected in the list of executors.
+    pub(super) fn executor_at(&self) -> Option<usize> {
+        self.status.executors.iter().position(|one| Some(one.id) == self.executor)
+    }
+
+    /// A key was pressed. Returns what the user wants done.
+    pub(super) fn press(&mut self, key: Key) -> Option<Order> {
+        self.said.clear();
+        if let Some(instance) = self.asked.take() {
+            return (key == Key::Letter('y')).then_some(Order::Cancel(instance));
+        }
+        match key {
+            Key::Quit | Key::Letter('q') => return Some(Order::Quit),
+            Key::Up | Key::Letter('k') => self.step(|at| at.saturating_sub(1)),
+            Key::Down | Key::Letter('j') => self.step(|at| at + 1),
+            Key::PageUp => self.step(|at| at.saturating_sub(PAGE_LINES)),
+            Key::PageDown => self.step(|at| at + PAGE_LINES),
+            Key::OtherList => {
+                self.list = match self.list {
+                    List::Instances => List::Executors,
+                    List::Executors => List::Instances,
+                };
+            }
+            Key::Letter('p') => {
+                let at = self.instance_at().filter(|_| self.list == List::Instances)?;
+                let instance = &self.status.instances[at];
+                return Some(Order::Pause(InstanceId(instance.id), !instance.paused));
+            }
+            Key::Letter('c') => {
+                let at = self.instance_at().filter(|_| self.list == List::Instances)?;
+                let instance = &self.status.instances[at];
+                self.asked = (!instance.complete).then_some(InstanceId(instance.id));
+            }
+            Key::Letter('d') => {
+                let at = self.executor_at().filter(|_| self.list == List::Executors)?;
+                let executor = &self.status.executors[at];
+                return Some(Order::Drain(executor.id, !executor.drained));
+            }
+            Key::Letter('w') => {
+                let at = self.instance_at().filter(|_| self.list == List::Instances)?;
+                let wanted = InstanceId(self.status.instances[at].id);
+                let is_shown = self.explained.as_ref().is_some_and(|(shown, _)| *shown == wanted);
+                self.explained = None;
+                return Some(Order::Explain((!is_shown).then_some(wanted)));
+            }
+            Key::Back if self.explained.is_some() => {
+                self.explained = None;
+                return Some(Order::Explain(None));
+            }
+            Key::Back | Key::Letter(_) => {}
+        }
+        None
+    }
+
+    /// Selects another line of the list.
+    fn step(&mut self, step: impl Fn(usize) -> usize) {
+        match self.list {
+            List::Instances => {
+                let all = &self.status.instances;
+                let at = self.instance_at().map_or(0, step).min(all.len().saturating_sub(1));
+                self.instance = all.get(at).map(|one| one.id);
+            }
+            List::Executors => {
+                let all = &self.status.executors;
+                let at = self.executor_at().map_or(0, step).min(all.len().saturating_sub(1));
+                self.executor = all.get(at).map(|one| one.id);
+            }
+        }
+    }
+}
+
+/// CPUs as people say them.
+pub(super) fn cpus(milli: u64) -> String {
+    let cpus = milli as f64 / f64::from(MILLI);
+    if milli.is_multiple_of(u64::from(MILLI)) { format!("{cpus:.0}") } else { format!("{cpus:.1}") }
+}
