@@ -279,9 +279,21 @@ class Instance:
         """Lets it go on after :meth:`pause`."""
         return self.client.ask(_requests.plain("resume", str(self.id)))
 
-    def cancel(self, *tasks: Union[int, range]) -> None:
-        """Cancels tasks, by their numbers and ranges of them; without any, all."""
-        return self.client.ask(_requests.cancel(self.id, tasks))
+    def cancel(
+        self,
+        *tasks: Union[int, range],
+        state: Union[None, str, Sequence[str]] = None,
+        command: Optional[str] = None,
+        executor: Optional[str] = None,
+    ) -> None:
+        """Cancels tasks, by their numbers and ranges of them; without any, all.
+
+        Only those in a ``state`` or one of several (``"waiting"``, ``"ready"``, ``"sent"``,
+        ``"running"``), with this text in their ``command`` line, and of the ``executor`` of
+        this name, if any of these is given.
+        """
+        chosen = {"state": state, "command": command, "executor": executor}
+        return self.client.ask(_requests.cancel(self.id, tasks, chosen))
 
     def destroy(self) -> None:
         """Frees it, with its tasks and results."""

@@ -264,7 +264,9 @@ def results_now(instance: int) -> Request[List[Result]]:
     )
 
 
-def cancel(instance: int, tasks: Sequence[Union[int, range]]) -> Request[None]:
+def cancel(
+    instance: int, tasks: Sequence[Union[int, range]], chosen: Mapping[str, Any]
+) -> Request[None]:
     words = ["cancel"]
     for one in tasks:
         if not isinstance(one, range):
@@ -275,7 +277,7 @@ def cancel(instance: int, tasks: Sequence[Union[int, range]]) -> Request[None]:
             words += ["--tasks=%d" % task for task in one]
     if tasks and len(words) == 1:
         raise ValueError("no task is in %r" % (tasks,))
-    return Request([*words, str(instance)], _nothing)
+    return Request([*words, *words_of(chosen), str(instance)], _nothing)
 
 
 def drain(executors: Sequence[Union[int, str]], wait: bool) -> Request[None]:

@@ -99,6 +99,11 @@ class Clients(unittest.TestCase):
         self.assertEqual({one.status for one in some}, {"cancelled"})
         with self.assertRaises(ValueError):
             instance.cancel(range(0))
+        instance.cancel(command="1001")
+        instance.cancel(state=["done", "failed"])
+        self.assertEqual(instance.status()["cancelled"], 5)
+        instance.cancel(state=("ready", "sent", "running"), command="@sleep 1000")
+        self.assertEqual(instance.status()["cancelled"] + instance.status()["dispatched"], 9)
         instance.cancel()
         self.assertEqual(instance.wait()["cancelled"], 9)
 

@@ -1,11 +1,14 @@
 //! Looking after instances: wait, results, status, tasks, cancel, destroy,
 //! stop.
 
+mod cancel;
+mod chosen;
 mod control;
 mod explain;
 mod show;
 mod tasks;
 
+pub(crate) use cancel::{CancelArgs, cancel, task_range};
 pub(crate) use control::{DrainArgs, ExecutorsArgs, PauseArgs, drain, pause, undrain};
 pub(crate) use explain::{ExplainArgs, explain, group_text as explained_text};
 pub use show::print;
@@ -516,38 +519,6 @@ pub(crate) fn status(args: StatusArgs) -> Exit {
             true => show::status_as_json(&status),
             false => show::status(&status, show::Listing { all: args.all, tree: args.tree }),
         })
-    })
-}
-
-/// `falkon cancel`
-#[derive(Args, Debug)]
-pub(crate) struct CancelArgs {
-    #[command(flatten)]
-    access: AccessArgs,
-    /// The instance
-    #[arg(value_name = "ID")]
-    instance: u64,
-    /// Only these tasks, as FIRST or FIRST-LAST; may be repeated [default: all, and the
-    /// instance accepts no more]
-    #[arg(long, value_name = "RANGE", value_parser = task_range)]
-    tasks: Vec<(u64, u64)>,
-}
-
-/// `7` or `7-9` as (first, count).
-pub(crate) fn task_range(text: &str) -> Result<(u64, u64), String> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    match (first.parse::<u64>(), last.parse::<u64>()) {
-        (Ok(first), Ok(last)) if first <= last && last < u64::MAX => Ok((first, last - first + 1)),
-        _ => Err("it takes a task's number, or FIRST-LAST".to_owned()),
-    }
-}
-
-pub(crate) fn cancel(args: CancelArgs) -> Exit {
-    with_client(&args.access, Some(args.instance), async |client: Client| {
-        let selection =
-            if args.tasks.is_empty() { Selection::All } else { Selection::Runs(args.tasks) };
-        client.cancel(InstanceId(args.instance), selection).await?;
-        Ok(Exit::Success)
     })
 }
 

@@ -28,9 +28,9 @@ pub(crate) struct ExplainArgs {
 
 /// An instance, or a task of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct What {
-    instance: String,
-    task: Option<u64>,
+pub(super) struct What {
+    pub(super) instance: String,
+    pub(super) task: Option<u64>,
 }
 
 impl std::str::FromStr for What {

@@ -1,5 +1,6 @@
 //! `falkon tasks`: the tasks of an instance, those that are wanted, in the order that is.
 
+use super::chosen::Chosen;
 use super::{named_instance, show, with_client};
 use crate::access::AccessArgs;
 use crate::exit::Exit;
@@ -12,45 +13,6 @@ use std::cmp::Reverse;
 
 /// Tasks beyond those shown that are held while the first ones are looked for.
 const HELD_TASKS: usize = 10_000;
-
-/// The states of tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum State {
-    /// Waits for other tasks
-    Waiting,
-    /// Can run
-    Ready,
-    /// At an executor, ahead of time
-    Sent,
-    /// Runs
-    Running,
-    /// Has ended; its outputs are on their way to archives
-    Staged,
-    /// Succeeded
-    Done,
-    /// Did not succeed
-    Failed,
-    /// Cancelled
-    Cancelled,
-    /// Ended, and how is not in memory any more
-    Ended,
-}
-
-impl State {
-    fn word(self) -> &'static str {
-        match self {
-            State::Waiting => "waiting",
-            State::Ready => "ready",
-            State::Sent => "sent",
-            State::Running => "running",
-            State::Staged => "staged",
-            State::Done => "done",
-            State::Failed => "failed",
-            State::Cancelled => "cancelled",
-            State::Ended => "ended",
-        }
-    }
-}
 
 /// What tasks are sorted by, the greatest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -83,15 +45,8 @@ pub(crate) struct TasksArgs {
     /// How many are shown at most
     #[arg(long, value_name = "N", default_value_t = 1000)]
     count: u64,
-    /// Only tasks in these states
-    #[arg(long, value_name = "STATE", value_delimiter = ',')]
-    state: Vec<State>,
-    /// Only tasks whose command line contains this text
-    #[arg(long, value_name = "TEXT")]
-    command: Option<String>,
-    /// Only tasks of this executor, by its name
-    #[arg(long, value_name = "NAME")]
-    executor: Option<String>,
+    #[command(flatten)]
+    chosen: Chosen,
     /// Only tasks that exited with this status
     #[arg(long, value_name = "STATUS", allow_hyphen_values = true)]
     exit_code: Option<i32>,
@@ -118,37 +73,22 @@ fn run_micros(task: &TaskInfo) -> Option<u64> {
 impl TasksArgs {
     /// Whether all tasks are wanted.
     fn takes_all(&self) -> bool {
-        self.state.is_empty()
-            && self.command.is_none()
-            && self.executor.is_none()
+        self.chosen.takes_all()
             && self.exit_code.is_none()
             && self.longer.is_none()
             && self.shorter.is_none()
     }
 
     fn takes(&self, task: &TaskInfo) -> bool {
-        let is_state = |state: &State| state.word() == task.state;
-        if !self.state.is_empty() && !self.state.iter().any(is_state) {
-            return false;
-        }
-        if self.executor.is_some() && self.executor != task.executor {
-            return false;
-        }
         let code = |code| matches!(&task.end, Some(end) if end.outcome == Outcome::Exit(code));
         if !self.exit_code.is_none_or(code) {
             return false;
         }
         let ran = run_micros(task);
         // A task that has not run is neither.
-        if self.longer.is_some_and(|least| ran.is_none_or(|ran| ran < least))
-            || self.shorter.is_some_and(|most| ran.is_none_or(|ran| ran > most))
-        {
-            return false;
-        }
-        self.command.as_ref().is_none_or(|text| {
-            let words = task.argv.iter().map(|word| String::from_utf8_lossy(word));
-            words.collect::<Vec<_>>().join(" ").contains(text)
-        })
+        let is_long = self.longer.is_none_or(|least| ran.is_some_and(|ran| ran >= least));
+        let is_short = self.shorter.is_none_or(|most| ran.is_some_and(|ran| ran <= most));
+        is_long && is_short && self.chosen.takes(task)
     }
 }
 

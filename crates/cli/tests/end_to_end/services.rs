@@ -330,9 +330,14 @@ fn cancel_and_destroy_end_what_runs() {
     let script = format!("echo {{}} > {}; setsid sleep 1000 & sleep 1000; :", started.path());
     let executor = dispatcher.executor("worker", &["--slots", "2"]);
     let services = [dispatcher.service(), &executor];
-    let id = access.submit(&["--range", "0-9", "--", "sh", "-c", &script]);
+    let id = access.submit(&["--name", "x", "--range", "0-9", "--", "sh", "-c", &script]);
     assert_eq!(started.take(2), ["0", "1"]);
-    access.run("cancel", &[&id, "--tasks", "1", "--tasks", "5-7"]).exits(0);
+    let some = ["x", "--command", "echo 9 >", "--state", "ready,sent"];
+    access.run("cancel", &some).exits(0).says_only(1, "1 task cancelled");
+    access.run("cancel", &some).exits(0).says_only(1, "0 tasks cancelled");
+    access.run("cancel", &[&id, "--executor", "nobody"]).exits(0).says_only(1, "0 tasks");
+    access.run("cancel", &["x", "--tasks", "5-7"]).exits(0);
+    access.run("cancel", &["x/1"]).exits(0);
     assert_eq!(started.next(), "2");
     access.run("cancel", &[&id]).exits(0);
     let results = access.results(&id);
