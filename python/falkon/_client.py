@@ -279,6 +279,12 @@ class Instance:
         """Lets it go on after :meth:`pause`."""
         return self.client.ask(_requests.plain("resume", str(self.id)))
 
+    def set_priority(self, priority: int) -> None:
+        """Has it go before all instances of a lower priority, which is 0 for others.
+
+        Only the owner's access file sets one above 0."""
+        return self.client.ask(_requests.plain("priority", str(self.id), str(priority)))
+
     def cancel(
         self,
         *tasks: Union[int, range],

@@ -116,6 +116,8 @@ class Clients(unittest.TestCase):
         self.client.undrain(executor["name"])
         self.assertFalse(self.client.status()["executors"][0]["drained"])
         self.assertEqual(instance.status()["ready"], 1)
+        instance.set_priority(-3)
+        self.assertEqual(instance.status()["priority"], -3)
         instance.resume()
         self.assertEqual(instance.wait()["done"], 1)
 

@@ -106,6 +106,8 @@ enum Command {
     Pause(query::PauseArgs),
     /// Let a paused instance go on
     Resume(query::PauseArgs),
+    /// Have an instance go before others, or after
+    Priority(query::PriorityArgs),
     /// Give executors no more tasks; what they run goes on
     Drain(query::DrainArgs),
     /// Give executors tasks again that were drained
@@ -187,6 +189,7 @@ pub fn main() -> ExitCode {
         Command::Top(args) => top::top(args),
         Command::Results(args) => query::results(args),
         Command::Pause(args) => query::pause(args, true),
+        Command::Priority(args) => query::priority(args),
         Command::Resume(args) => query::pause(args, false),
         Command::Drain(args) => query::drain(args),
         Command::Undrain(args) => query::undrain(args),

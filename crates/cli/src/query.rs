@@ -9,7 +9,9 @@ mod show;
 mod tasks;
 
 pub(crate) use cancel::{CancelArgs, cancel, task_range};
-pub(crate) use control::{DrainArgs, ExecutorsArgs, PauseArgs, drain, pause, undrain};
+pub(crate) use control::{
+    DrainArgs, ExecutorsArgs, PauseArgs, PriorityArgs, drain, pause, priority, undrain,
+};
 pub(crate) use explain::{ExplainArgs, explain, group_text as explained_text};
 pub use show::print;
 pub(crate) use show::{counted, printable};

@@ -229,6 +229,10 @@ impl Asker {
                 client.pause(instance, is_paused).await?;
                 format!("instance {instance} {}", if is_paused { "paused" } else { "resumed" })
             }
+            Some(Order::Prioritize(instance, priority)) => {
+                client.prioritize(instance, priority).await?;
+                format!("instance {instance} has priority {priority}")
+            }
             Some(Order::Drain(executor, is_drained)) => {
                 client.drain(executor, is_drained).await?;
                 let what = if is_drained { "drained" } else { "gets tasks again" };

@@ -218,6 +218,11 @@ impl Dispatcher {
                 let result = attached.and_then(|()| self.pause(instance, is_paused));
                 self.reply_done(connection, request, result);
             }
+            Event::Prioritize { connection, request, instance, priority } => {
+                let attached = self.attach(connection, instance);
+                let result = attached.and_then(|()| self.prioritize(instance, priority));
+                self.reply_done(connection, request, result);
+            }
             Event::Drain { connection, request, executor, is_drained } => {
                 let result = self.drain_executor(executor, is_drained);
                 self.reply_done(connection, request, result);
@@ -449,6 +454,12 @@ impl<'a> InstanceView<'a> {
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.dispatcher.pauses.is_paused(self.instance.id)
+    }
+
+    /// Its priority among instances.
+    #[must_use]
+    pub fn priority(&self) -> i32 {
+        self.instance.share.priority()
     }
 
     /// What ready tasks need that no executor there is offers, and how many

@@ -132,6 +132,13 @@ pub enum What {
         /// Which of both.
         is_drained: bool,
     },
+    /// An instance goes before all that have a lower priority.
+    Prioritized {
+        /// The instance.
+        instance: InstanceId,
+        /// Its priority from then on.
+        priority: i32,
+    },
     /// No task of an instance is dispatched because somebody wants it so, or they are
     /// again.
     Paused {
@@ -275,6 +282,9 @@ impl Event {
             }
             Record::Paused { instance, is_paused } => {
                 say(What::Paused { instance: *instance, is_paused: *is_paused });
+            }
+            Record::Prioritized { instance, priority } => {
+                say(What::Prioritized { instance: *instance, priority: *priority });
             }
             Record::Submitted { .. }
             | Record::Drained { .. }

@@ -182,7 +182,8 @@ impl Events {
             | Record::Destroyed { .. }
             | Record::Expired { .. }
             | Record::Recomputed { .. }
-            | Record::Paused { .. } => (0, 1),
+            | Record::Paused { .. }
+            | Record::Prioritized { .. } => (0, 1),
             _ => return,
         };
         self.round_bytes += bytes + RECORD_BYTES;

@@ -288,6 +288,7 @@ fn instance_status(instance: &InstanceView<'_>, begun: Begun) -> InstanceStatus 
         stored_bytes,
         clogged: instance.is_clogged(),
         paused: instance.is_paused(),
+        priority: instance.priority(),
         unschedulable: instance.unschedulable(),
         overlong: instance.overlong(),
     }

@@ -17,6 +17,7 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         | FromClient::Destroy { instance, .. }
         | FromClient::Withdraw { instance, .. }
         | FromClient::Pause { instance, .. }
+        | FromClient::Prioritize { instance, .. }
         | FromClient::ReachOutput { instance, .. }
         | FromClient::Explain { instance, .. }
         | FromClient::Tasks { instance, .. } => Some(*instance),
@@ -57,6 +58,7 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Subtree { request, .. }
         | FromClient::Withdraw { request, .. }
         | FromClient::Pause { request, .. }
+        | FromClient::Prioritize { request, .. }
         | FromClient::Drain { request, .. }
         | FromClient::Stop { request } => Some(*request),
         FromClient::Acknowledge { .. } | FromClient::Unmet { .. } => None,
@@ -71,7 +73,10 @@ pub(super) fn allows(role: Role, own: &Known, message: &FromClient) -> bool {
     let reaches = matches!(message, FromClient::Reach { .. });
     // An object that is put into a cache serves all who may submit.
     let puts = matches!(message, FromClient::Reach { purpose: Purpose::Put, .. });
+    // To go before others is not for those others' peers to decide.
+    let goes_before = matches!(message, FromClient::Prioritize { priority: 1.., .. });
     match role {
+        Role::Client | Role::Instance(_) if goes_before => false,
         Role::Owner => !puts || about.is_none(),
         Role::Client => {
             matches!(message, FromClient::Create { .. })

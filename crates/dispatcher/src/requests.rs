@@ -148,6 +148,9 @@ impl Driver {
             FromClient::Pause { request, instance, is_paused } => {
                 Event::Pause { connection, request, instance, is_paused }
             }
+            FromClient::Prioritize { request, instance, priority } => {
+                Event::Prioritize { connection, request, instance, priority }
+            }
             FromClient::Drain { request, executor, is_drained } => {
                 Event::Drain { connection, request, executor, is_drained }
             }

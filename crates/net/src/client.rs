@@ -235,6 +235,14 @@ impl Client {
         done(self.ask(|request| FromClient::Pause { request, instance, is_paused }).await?)
     }
 
+    /// Has an instance go before all that have a lower priority.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn prioritize(&self, instance: InstanceId, priority: i32) -> Result<(), ClientError> {
+        done(self.ask(|request| FromClient::Prioritize { request, instance, priority }).await?)
+    }
+
     /// Has an executor given no more tasks, or some again.
     ///
     /// # Errors

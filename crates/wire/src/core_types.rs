@@ -292,6 +292,7 @@ wire_enum!(Record {
     20 => Forgotten { name },
     21 => Paused { instance, is_paused },
     22 => Drained { incarnation, is_drained },
+    23 => Prioritized { instance, priority },
 });
 wire_struct!(Remembered { url, readers, executors, read, size });
 wire_struct!(Attempts { instance, first, count, tries, executor });

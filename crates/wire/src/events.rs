@@ -42,6 +42,7 @@ kinds! {
     INSTANCE_CREATED = 6, SEALED = 7, CANCELLING = 8, RECOMPUTED = 9, RECOMPUTATION_ENDED = 10,
     INSTANCE_GONE = 11, EXECUTOR_JOINED = 12, EXECUTOR_GONE = 13, EXECUTOR_SUSPENDED = 14,
     PROVISIONED = 15, MISSING = 16, DISPATCHER_STARTED = 17, PAUSED = 18, EXECUTOR_DRAINED = 19,
+    PRIORITIZED = 20,
 }
 
 /// Why bytes are no block of events.
@@ -178,6 +179,11 @@ impl BlockWriter {
                 self.instance(*instance);
                 self.byte(PAUSED);
                 self.number(u64::from(*is_paused));
+            }
+            What::Prioritized { instance, priority } => {
+                self.instance(*instance);
+                self.byte(PRIORITIZED);
+                self.difference(i64::from(*priority).cast_unsigned(), 0);
             }
             What::Provisioned { queue, text } => {
                 self.byte(PROVISIONED);
@@ -421,6 +427,7 @@ impl<'a> BlockReader<'a> {
                 executor: ExecutorId(self.number()?),
                 is_drained: self.number()? != 0,
             },
+            PRIORITIZED => What::Prioritized { instance, priority: self.code()? },
             PAUSED => What::Paused { instance, is_paused: self.number()? != 0 },
             PROVISIONED => What::Provisioned { queue: self.text()?, text: self.text()? },
             MISSING => What::Missing { events: self.number()? },

@@ -3,8 +3,10 @@
 //! A connection carries frames; a frame carries one message. Requests carry a
 //! number that comes back in the answer; a client may have many under way.
 
+mod executor;
 mod refusal;
 
+pub use executor::{FromExecutor, ToExecutor};
 pub use refusal::Refusal;
 
 use crate::codec::{Decoder, wire_enum, wire_list, wire_struct};
@@ -14,8 +16,8 @@ use falkon_core::collect::Unwritten;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::CacheState;
 use falkon_core::dispatch::{
-    Access, Delivery, Earlier, Explained, FoundObject, Holdings, InstanceOptions, Join, Lender,
-    ObjectStatus, Order, Purpose, Selection, Subtree, Update,
+    Access, Delivery, Earlier, Explained, FoundObject, Holdings, InstanceOptions, Lender,
+    ObjectStatus, Purpose, Selection, Subtree,
 };
 use falkon_core::provision::Waiting;
 use falkon_core::result::{Counts, Finished, Stream};
@@ -148,6 +150,15 @@ pub enum FromClient {
         /// Which of both.
         is_drained: bool,
     },
+    /// Have an instance go before those of lower priority. Answer: [`ToClient::Done`].
+    Prioritize {
+        /// Comes back in the answer.
+        request: u64,
+        /// Which.
+        instance: InstanceId,
+        /// Its priority from now on.
+        priority: i32,
+    },
     /// End the dispatcher. Answer: [`ToClient::Done`], then the connection closes.
     Stop {
         /// Comes back in the answer.
@@ -262,6 +273,7 @@ wire_enum!(FromClient {
     20 => Events { request, from },
     21 => Pause { request, instance, is_paused },
     22 => Drain { request, executor, is_drained },
+    23 => Prioritize { request, instance, priority },
 });
 
 /// The number of a request, from the beginning of a message that need not be
@@ -525,6 +537,8 @@ pub struct InstanceStatus {
     pub clogged: bool,
     /// Nothing is dispatched because somebody wants it so.
     pub paused: bool,
+    /// Its priority among instances.
+    pub priority: i32,
     /// Needs of ready tasks that no executor offers, and how many tasks have each.
     pub unschedulable: Vec<(Resources, u64)>,
     /// For how long ready tasks are expected to run, in microseconds, before
@@ -548,6 +562,7 @@ wire_struct!(InstanceStatus {
     stored_bytes,
     clogged,
     paused,
+    priority,
     unschedulable,
     overlong,
 });
@@ -637,57 +652,3 @@ pub struct TaskInfo {
 wire_struct!(TaskInfo { task, name, state, argv, executor, end });
 
 wire_list!(InstanceStatus, ExecutorStatus, TaskInfo);
-
-/// From an executor to a dispatcher.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FromExecutor {
-    /// Register. The first message.
-    Join(Join),
-    /// Report, give back, or just be heard.
-    Update(Update),
-}
-wire_enum!(FromExecutor { 0 => Join(join), 1 => Update(update) });
-
-/// From a dispatcher to an executor.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ToExecutor {
-    /// The first message: the dispatcher's clock.
-    Welcome {
-        /// Microseconds since the Unix epoch.
-        now: Time,
-        /// What executors prove themselves to each other with; none if this
-        /// dispatcher has only executors of its own process.
-        peer_secret: Option<Hidden<[u8; 32]>>,
-    },
-    /// The order.
-    Order(Order),
-    /// To a relay below which nodes can be got: the tasks that wait for some, instead of
-    /// what it was told before.
-    Unmet {
-        /// The tasks.
-        waiting: Vec<Waiting>,
-    },
-    /// The executor is not taken in, and would not be if it came again. The
-    /// last message.
-    Refused {
-        /// Why, for people.
-        reason: String,
-    },
-}
-wire_enum!(ToExecutor {
-    0 => Welcome { now, peer_secret },
-    1 => Order(order),
-    2 => Refused { reason },
-    3 => Unmet { waiting },
-});
-
-impl ToExecutor {
-    /// As [`ToClient::has_secret`].
-    #[must_use]
-    pub fn has_secret(&self) -> bool {
-        match self {
-            ToExecutor::Welcome { .. } => true,
-            ToExecutor::Order(_) | ToExecutor::Unmet { .. } | ToExecutor::Refused { .. } => false,
-        }
-    }
-}

@@ -32,6 +32,7 @@ impl Kind {
             What::InstanceCreated { .. }
             | What::Sealed { .. }
             | What::Paused { .. }
+            | What::Prioritized { .. }
             | What::InstanceGone { .. } => Kind::Instances,
             What::Submitted { .. } => Kind::Submitted,
             What::Assigned { .. } | What::Requeued { .. } | What::Recomputed { .. } => {
@@ -108,6 +109,7 @@ fn about(what: &What) -> (Option<InstanceId>, Option<(u64, u64)>) {
         What::InstanceCreated { instance, .. }
         | What::Sealed { instance }
         | What::Paused { instance, .. }
+        | What::Prioritized { instance, .. }
         | What::InstanceGone { instance, .. } => (Some(*instance), None),
         What::Submitted { instance, first, count, .. } => {
             (Some(*instance), Some((first.0, *count)))

@@ -65,6 +65,10 @@ pub(crate) fn write(event: &Event, names: &Names, out: &mut Vec<u8>) {
         }
         What::ExecutorDrained { executor, .. } => line.executor(Some(*executor), names),
         What::Paused { instance, .. } => line.number("instance", instance.0),
+        What::Prioritized { instance, priority } => {
+            line.number("instance", instance.0);
+            line.signed("priority", *priority);
+        }
         What::Provisioned { queue, text } => {
             line.text("queue", queue);
             line.text("text", text);
@@ -95,6 +99,7 @@ fn name(what: &What) -> &'static str {
         What::ExecutorDrained { .. } => "executor_undrained",
         What::Paused { is_paused: true, .. } => "paused",
         What::Paused { .. } => "resumed",
+        What::Prioritized { .. } => "prioritized",
         What::Provisioned { .. } => "provisioned",
         What::Missing { .. } => "missing",
     }

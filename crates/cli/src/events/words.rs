@@ -62,6 +62,9 @@ fn words(what: &What, names: &Names) -> String {
             true => format!("instance {instance} paused"),
             false => format!("instance {instance} resumed"),
         },
+        What::Prioritized { instance, priority } => {
+            format!("instance {instance} has priority {priority}")
+        }
         What::Provisioned { queue, text } => format!("queue {queue}: {text}"),
         What::Missing { events } => {
             format!("{} missing: the disk was full, or too slow", counted(*events, "event"))

@@ -1,5 +1,5 @@
 //! `falkon pause`, `falkon resume`, `falkon drain` and `falkon undrain`: what is held up
-//! until somebody lets it go on.
+//! until somebody lets it go on; and `falkon priority`: what goes first.
 
 use super::{named_instance, with_client};
 use crate::access::AccessArgs;
@@ -35,6 +35,29 @@ pub(crate) fn pause(args: PauseArgs, is_paused: bool) -> Exit {
                 Ok(instance) => client.pause(instance, is_paused).await?,
                 Err(exit) => return Ok(exit),
             }
+        }
+        Ok(Exit::Success)
+    })
+}
+
+/// `falkon priority`
+#[derive(Args, Debug)]
+pub(crate) struct PriorityArgs {
+    #[command(flatten)]
+    access: AccessArgs,
+    /// The instance, by its number or name
+    #[arg(value_name = "INSTANCE")]
+    instance: String,
+    /// Its priority from now on: 0 is that of others, more goes first
+    #[arg(value_name = "N", allow_negative_numbers = true)]
+    priority: i32,
+}
+
+pub(crate) fn priority(args: PriorityArgs) -> Exit {
+    with_client(&args.access, args.instance.parse().ok(), async |client: Client| {
+        match named_instance(&client, &args.instance).await? {
+            Ok(instance) => client.prioritize(instance, args.priority).await?,
+            Err(exit) => return Ok(exit),
         }
         Ok(Exit::Success)
     })

@@ -251,7 +251,7 @@ fn sentence(obstacle: &Obstacle) -> String {
             let names: Vec<String> = some.iter().map(ToString::to_string).collect();
             let verb = if *count == 1 { "has" } else { "have" };
             format!(
-                "{} {verb} received less than this one, and {} first: {}",
+                "{} {verb} received less than this one, or more priority, and {} first: {}",
                 counted(*count, "instance"),
                 if *count == 1 { "goes" } else { "go" },
                 named(&names, *count)

@@ -29,6 +29,7 @@ pub(super) enum Key {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     Pause(InstanceId, bool),
+    Prioritize(InstanceId, i32),
     Drain(ExecutorId, bool),
     Cancel(InstanceId),
     /// From now on, why tasks of this instance wait.
@@ -192,6 +193,13 @@ impl Board {
                 let at = self.instance_at().filter(|_| self.list == List::Instances)?;
                 let instance = &self.status.instances[at];
                 return Some(Order::Pause(InstanceId(instance.id), !instance.paused));
+            }
+            Key::Letter(sign @ ('+' | '-')) => {
+                let at = self.instance_at().filter(|_| self.list == List::Instances)?;
+                let instance = &self.status.instances[at];
+                let step = if sign == '+' { 1 } else { -1 };
+                let priority = instance.priority.saturating_add(step);
+                return Some(Order::Prioritize(InstanceId(instance.id), priority));
             }
             Key::Letter('c') => {
                 let at = self.instance_at().filter(|_| self.list == List::Instances)?;

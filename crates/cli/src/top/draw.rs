@@ -136,7 +136,10 @@ fn draw_instances(frame: &mut Frame<'_>, board: &Board, area: Rect) {
         let cells = [
             instance.id.to_string(),
             printable(&instance.name),
-            state(instance).to_owned(),
+            match instance.priority {
+                0 => state(instance).to_owned(),
+                priority => format!("{} {priority:+}", state(instance)),
+            },
             counts.total.to_string(),
             queued(instance).to_string(),
             instance.running.to_string(),
@@ -265,7 +268,9 @@ fn footer(board: &Board) -> Line<'static> {
         return Line::from(printable(&board.said)).style(Style::new().bold());
     }
     let keys = match board.list {
-        List::Instances => "q quit  tab executors  ↑↓ select  p pause  c cancel  w why it waits",
+        List::Instances => {
+            "q quit  tab executors  ↑↓ select  p pause  c cancel  +- priority  w why"
+        }
         List::Executors => "q quit  tab instances  ↑↓ select  d drain",
     };
     Line::from(keys).style(Style::new().dim())

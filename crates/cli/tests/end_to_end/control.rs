@@ -33,6 +33,7 @@ fn paused_instances_and_drained_executors_wait_until_they_are_let_go() {
     let id = access.submit(&["--name", "x", "--range", "0-9", "--", "@noop"]);
     access.run("pause", &["x"]).exits(0);
     assert_eq!(obstacles(&access, "x"), ["paused", "taken"]);
+    access.run("priority", &["x", "5"]).exits(0);
     // One that is killed may lose the events of its last moment.
     poll("the events say so", || are_events(&access, ["paused", "executor_drained"]));
     dispatcher.kill();
@@ -43,6 +44,7 @@ fn paused_instances_and_drained_executors_wait_until_they_are_let_go() {
         (&now["instances"][0]["state"], &now["instances"][0]["ready"]),
         (&"paused".into(), &10.into())
     );
+    assert_eq!(now["instances"][0]["priority"], 5);
     assert_eq!(now["executors"][0]["drained"], true);
     let text = access.run("status", &[]).exits(0);
     assert!(text.text().contains("(drained)"), "{}", text.text());
@@ -54,6 +56,12 @@ fn paused_instances_and_drained_executors_wait_until_they_are_let_go() {
     access.run("pause", &["nothing"]).exits(2).says_only(1, "there is no instance named");
     let observer = dispatcher.access_of("access-observer.json");
     observer.run("pause", &[&id]).exits(2).says_only(1, "does not allow that");
+    // Who does not own the dispatcher lets others go first, and goes before nobody.
+    let client = dispatcher.access_of("access-client.json");
+    let id = client.submit(&["--instance-access", &site.text("own.json"), "--", "@noop"]);
+    let own = Access::at(&site, &site.path("own.json"));
+    own.run("priority", &[&id, "-1"]).exits(0);
+    own.run("priority", &[&id, "1"]).exits(2).says_only(1, "does not allow that");
     poll("the events say so", || are_events(&observer, ["resumed", "executor_undrained"]));
     drop(executor);
 }

@@ -317,6 +317,17 @@ pub enum Event {
         /// Which of both.
         is_paused: bool,
     },
+    /// A client wants an instance to go before all that have a lower priority.
+    Prioritize {
+        /// Who asks.
+        connection: ConnectionId,
+        /// Which reply is awaited.
+        request: u64,
+        /// Which instance.
+        instance: InstanceId,
+        /// Its priority from now on.
+        priority: i32,
+    },
     /// A client wants an executor to be given no more tasks, or to be given some again.
     Drain {
         /// Who asks.

@@ -90,7 +90,7 @@ pub enum Obstacle {
         /// How many need the same and were ready before it.
         earlier: u64,
     },
-    /// It is the turn of other instances first, by fair share.
+    /// It is the turn of other instances first, by priority and fair share.
     Turn {
         /// Some of them, at most [`EXPLAINED_NAMES_MAX`].
         some: Vec<InstanceId>,

@@ -75,6 +75,18 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// Gives an instance a priority: it goes before all that have less. What executors
+    /// have stays there.
+    pub(super) fn prioritize(&mut self, id: InstanceId, priority: i32) -> Result<(), RequestError> {
+        let instance = self.instances.find_mut(&id).ok_or(RequestError::NoInstance(id))?;
+        if instance.share.prioritize(priority) {
+            self.journal(Record::Prioritized { instance: id, priority });
+            self.runnable.mark(id);
+            self.unplaced = true;
+        }
+        Ok(())
+    }
+
     /// Drains an executor: it gives back what it has not started, and is given no more
     /// until that ends.
     pub(super) fn drain_executor(

@@ -1,5 +1,5 @@
 //! Tasks that were sent ahead are taken back for instances that have less than
-//! their share. [`Fleet::recall_for_idle`](super::fleet::Fleet::recall_for_idle) takes them back
+//! their share, or a higher priority. [`Fleet::recall_for_idle`](super::fleet::Fleet::recall_for_idle) takes them back
 //! for executors that are idle.
 
 use super::Dispatcher;
@@ -7,6 +7,7 @@ use super::fleet::Executor;
 use super::instance::QueueKey;
 use crate::limits::{DUE_INSTANCES_MAX, DUE_WAIT_MICROS};
 use crate::task::InstanceId;
+use std::cmp::Ordering;
 
 impl Dispatcher {
     /// Takes back what was sent ahead of an instance that has less than its
@@ -54,13 +55,20 @@ impl Dispatcher {
         if !executor.offers(&self.needs[key.1]) {
             return false;
         }
-        let mine = self.instances[&id].usage;
+        let mine = &self.instances[&id];
         let others = executor.instances();
-        let have_more = |other: &InstanceId| *other != id && self.instances[other].usage > mine;
-        if has_less && others.iter().any(have_more) {
+        let gives_way = |other: &InstanceId| {
+            let other = &self.instances[other];
+            match other.share.priority().cmp(&mine.share.priority()) {
+                Ordering::Less => true,
+                Ordering::Equal => other.id != id && has_less && other.usage > mine.usage,
+                Ordering::Greater => false,
+            }
+        };
+        if others.iter().any(gives_way) {
             return true;
         }
-        // Priorities order the tasks of one instance.
+        // Priorities of tasks order those of one instance.
         let less = |need| self.needs[need].priority < key.0.0;
         others == [id]
             && executor

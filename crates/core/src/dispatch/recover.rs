@@ -186,6 +186,13 @@ pub enum Record {
         /// Which of both.
         is_paused: bool,
     },
+    /// An instance was given a priority.
+    Prioritized {
+        /// The instance.
+        instance: InstanceId,
+        /// Its priority from then on.
+        priority: i32,
+    },
     /// An executor was drained, or is given tasks again.
     Drained {
         /// The process it is.
@@ -303,6 +310,9 @@ impl Dispatcher {
             Record::Paused { instance, is_paused } => {
                 self.recovering(instance)?;
                 self.pauses.pause(instance, is_paused);
+            }
+            Record::Prioritized { instance, priority } => {
+                self.recovering(instance)?.share.prioritize(priority);
             }
             Record::Drained { incarnation, is_drained } => {
                 self.pauses.drain(incarnation, is_drained);
@@ -499,6 +509,10 @@ impl Dispatcher {
             self.snapshot_instance(instance, &mut records);
         }
         records.extend(self.pauses.snapshot());
+        let priorities = self.instances.values().map(|one| (one.id, one.share.priority()));
+        let set = priorities.filter(|(_, priority)| *priority != 0);
+        let set = set.map(|(instance, priority)| Record::Prioritized { instance, priority });
+        records.extend(set);
         records.extend(self.snapshot_attempts());
         records.extend(self.placement.remembered(self.now).map(Record::Remembered));
         records

@@ -17,6 +17,9 @@
 //! An instance that comes anew begins where others are served. Who was idle has
 //! no claim on the time that others used meanwhile.
 //!
+//! Somebody may give an instance a priority: then it goes before all of lower priority
+//! that run where it runs, whatever their levels.
+//!
 //! The past is never written down again. What is added now counts more instead,
 //! by a factor that doubles in the time that halves the past
 //! (forward decay: Cormode et al., ICDE 2009), and the order of levels
@@ -25,6 +28,7 @@
 
 use crate::limits::SHARE_HALF_MICROS;
 use crate::task::Time;
+use std::cmp::Reverse;
 
 /// How long what was used counts on average: a slot that is held for ever has
 /// this much processor time in its instance's level. The half-life over ln 2.
@@ -35,14 +39,16 @@ const STEPS: u64 = 64;
 /// Half-lives after which all levels are written down, so that they stay small.
 const EPOCH_HALVES: u64 = 32;
 
-/// An instance's place among the runnable ones: its level and, of those
+/// An instance's place among the runnable ones: its priority, its level and, of those
 /// whose level is the same, the one whose last turn is longest ago first.
-pub(super) type TurnKey = (u128, u64);
+pub(super) type TurnKey = (Reverse<i32>, u128, u64);
 
 /// What an instance uses and has used, in thousandths of a processor times
 /// microseconds.
 #[derive(Debug, Default)]
 pub(super) struct Share {
+    /// Who has more goes first.
+    priority: i32,
     /// What its tasks in flight count.
     in_flight: u128,
     /// What those that ended count, times the factor of the time.
@@ -56,6 +62,16 @@ pub(super) struct Share {
 }
 
 impl Share {
+    /// Its instance's priority, 0 unless somebody has set it.
+    pub(super) fn priority(&self) -> i32 {
+        self.priority
+    }
+
+    /// Sets the priority. Returns whether that changes anything.
+    pub(super) fn prioritize(&mut self, priority: i32) -> bool {
+        std::mem::replace(&mut self.priority, priority) != priority
+    }
+
     /// Tasks that weigh so much are sent, each for about so long.
     pub(super) fn send(&mut self, weight: u128, counted_micros: u64) {
         let more = weight.saturating_mul(u128::from(counted_micros));
@@ -99,7 +115,7 @@ impl Share {
 
     /// Its place as it was last listed, if nothing has changed but the time.
     pub(super) fn key(&self) -> TurnKey {
-        (self.level(self.listed_with), self.turn)
+        (Reverse(self.priority), self.level(self.listed_with), self.turn)
     }
 
     /// Whether it is listed where it belongs at a time of this factor.

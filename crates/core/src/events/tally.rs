@@ -168,6 +168,7 @@ impl Tally {
             | What::ExecutorSuspended { .. }
             | What::ExecutorDrained { .. }
             | What::Paused { .. }
+            | What::Prioritized { .. }
             | What::Provisioned { .. } => {}
         }
     }

@@ -120,6 +120,17 @@ fn tasks_wait_behind_others_of_their_instance_and_their_instance_behind_others()
     assert_eq!(world.obstacles(second, 0), [full(1)]);
     let turn = Obstacle::Turn { some: vec![second], count: 1 };
     assert_eq!(world.obstacles(first, 100), [full(1), turn]);
+    // Who has more priority goes before those.
+    let prioritize = |instance, priority| {
+        let (connection, request) = (CLIENT, 3);
+        Event::Prioritize { connection, request, instance, priority }
+    };
+    world.handle(prioritize(first, 1));
+    assert_eq!(world.obstacles(first, 100), [full(1)]);
+    let turn = Obstacle::Turn { some: vec![first], count: 1 };
+    assert_eq!(world.obstacles(second, 0), [full(1), turn]);
+    world.handle(prioritize(first, -1));
+    assert_eq!(world.obstacles(second, 0), [full(1)]);
 }
 
 #[test]

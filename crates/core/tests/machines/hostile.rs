@@ -221,6 +221,9 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (connection.clone(), instance.clone(), any::<bool>()).prop_map(
             move |(connection, instance, is_paused)| Event::Pause { connection, request, instance, is_paused }
         ),
+        1 => (connection.clone(), instance.clone(), any::<i32>()).prop_map(
+            move |(connection, instance, priority)| Event::Prioritize { connection, request, instance, priority }
+        ),
         1 => (connection.clone(), 0..4u64, any::<bool>()).prop_map(
             move |(connection, executor, is_drained)| Event::Drain {
                 connection,

@@ -1,9 +1,9 @@
 //! Tasks that were sent ahead are recalled for others that wait.
 
-use crate::world::{World, class, cpus};
-use falkon_core::dispatch::Order;
+use crate::world::{CLIENT, World, class, cpus};
+use falkon_core::dispatch::{Event, Order};
 use falkon_core::limits::{DUE_WAIT_MICROS, RECALL_SILENCE_MICROS};
-use falkon_core::task::{Resources, TaskClass};
+use falkon_core::task::{InstanceId, Resources, TaskClass};
 
 fn recalls(orders: &[(u64, Order)]) -> Vec<(u64, u64)> {
     let asked = orders.iter().filter(|(_, order)| order.recall > 0);
@@ -48,6 +48,18 @@ fn tasks_of_one_instance_go_before_its_own_only_with_more_priority() {
         let resources = Resources { memory_bytes: 1 << 20, ..Resources::cpus(1) };
         world.submit(0, 1, TaskClass { priority, resources, ..class(0) });
         assert_eq!(world.sent().get(&0), None);
+        let orders = world.pass_to(3 * DUE_WAIT_MICROS);
+        let asked: u64 = recalls(&orders).iter().map(|(_, count)| count).sum();
+        assert_eq!(asked, count, "{priority}");
+    }
+}
+
+#[test]
+fn tasks_sent_ahead_make_room_for_instances_of_no_lower_priority() {
+    for (priority, count) in [(1, 50), (0, 50), (-1, 0)] {
+        let mut world = one_waits();
+        let (connection, request, instance) = (CLIENT, 0, InstanceId(1));
+        world.handle(Event::Prioritize { connection, request, instance, priority });
         let orders = world.pass_to(3 * DUE_WAIT_MICROS);
         let asked: u64 = recalls(&orders).iter().map(|(_, count)| count).sum();
         assert_eq!(asked, count, "{priority}");

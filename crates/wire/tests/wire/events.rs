@@ -90,6 +90,8 @@ fn what() -> impl Strategy<Value = What> {
             .prop_map(|(executor, is_drained)| What::ExecutorDrained { executor, is_drained }),
         1 => (any::instance(), proptest::bool::ANY)
             .prop_map(|(instance, is_paused)| What::Paused { instance, is_paused }),
+        1 => (any::instance(), proptest::num::i32::ANY)
+            .prop_map(|(instance, priority)| What::Prioritized { instance, priority }),
         1 => (words(), words()).prop_map(|(queue, text)| What::Provisioned { queue, text }),
         1 => any::number().prop_map(|events| What::Missing { events }),
     ]

@@ -415,6 +415,7 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
         ),
         ("destroy", Destroy { request, instance }),
         ("pause", Pause { request, instance, is_paused: true }),
+        ("prioritize", Prioritize { request, instance, priority: -3 }),
         ("drain", Drain { request, executor: ExecutorId(3), is_drained: true }),
         ("status_all", Status { request, instance: None, from: None }),
         ("status", Status { request, instance: Some(instance), from: Some((3, 70)) }),
@@ -471,6 +472,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         stored_bytes: 70_000,
         clogged: false,
         paused: true,
+        priority: -3,
         unschedulable: vec![(resources(), 12)],
         overlong: vec![(7_200_000_000, 3)],
     }];

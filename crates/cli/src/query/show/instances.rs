@@ -30,7 +30,7 @@ pub(super) fn table(instances: &[InstanceStatus]) -> String {
             instance.running,
             counts.done,
             counts.failed + counts.cancelled,
-            state(instance)
+            state_text(instance)
         ));
         if instance.staged > 0 {
             let (tasks, verb) = match instance.staged {
@@ -87,6 +87,14 @@ pub(super) fn lifetimes(instances: &[InstanceStatus], now: Time) -> String {
     text
 }
 
+/// Its state, with its priority if somebody has set one.
+fn state_text(instance: &InstanceStatus) -> String {
+    match instance.priority {
+        0 => state(instance).to_owned(),
+        priority => format!("{}, priority {priority}", state(instance)),
+    }
+}
+
 fn state(instance: &InstanceStatus) -> &'static str {
     match instance {
         InstanceStatus { complete: true, .. } => "complete",
@@ -114,6 +122,7 @@ pub(super) fn json(instance: &InstanceStatus) -> Value {
         "id": instance.id,
         "name": instance.name,
         "state": state(instance),
+        "priority": instance.priority,
         "created": seconds(instance.created),
         "last_heard": seconds(instance.heard),
         "expires": instance.expires.map(seconds),

@@ -134,6 +134,14 @@ fn keys_are_about_what_is_selected() {
     let lines = screen(&board, (80, 24));
     assert!(lines.iter().any(|line| line == "its instance is paused"), "{}", lines.join("\n"));
     assert_eq!(board.press(Key::Back), Some(Order::Explain(None)));
+    assert_eq!(board.press(Key::Letter('-')), Some(Order::Prioritize(InstanceId(7), -1)));
+    let mut now = status(71, 503_000);
+    now.instances[1].priority = i32::MAX;
+    board.take(News::Status(now));
+    let full = Order::Prioritize(InstanceId(7), i32::MAX);
+    assert_eq!(board.press(Key::Letter('+')), Some(full));
+    let lines = screen(&board, (80, 24));
+    assert!(lines.iter().any(|line| line.contains(" running +2147483647 ")));
     // Nothing is cancelled that was not confirmed.
     assert_eq!(board.press(Key::Letter('c')), None);
     let lines = screen(&board, (80, 24));

@@ -142,6 +142,11 @@ impl World {
         let now = standing(&self.journal);
         assert_eq!(standing(&before.snapshot()), now, "how tasks stand is not in the journal");
         assert_eq!(standing(&after.snapshot()), now, "how tasks stand is not in the snapshot");
+        let priorities = |dispatcher: &Dispatcher| -> Vec<_> {
+            dispatcher.instance_views().map(|view| (view.id(), view.priority())).collect()
+        };
+        let now = priorities(&self.dispatcher);
+        assert_eq!([priorities(&before), priorities(&after)], [now.clone(), now]);
         for place in after.page_places() {
             let is_known = self.disk.as_ref().is_some_and(|disk| disk.is_known(&place));
             assert!(is_known, "a snapshot refers to a page that was dropped");

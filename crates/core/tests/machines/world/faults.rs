@@ -50,7 +50,7 @@ impl Faults {
     }
 }
 
-/// Who pauses instances and drains executors; no link has this number.
+/// Who pauses and prioritizes instances, and drains executors; no link has this number.
 const OPERATOR: ConnectionId = ConnectionId(u64::MAX);
 
 /// Executors that there are at most, those that are gone included.
@@ -70,7 +70,8 @@ impl World {
         self.add_node(capacity, cache, self.now);
     }
 
-    /// Somebody pauses an instance, drains an executor, or lets one go on.
+    /// Somebody pauses an instance, drains an executor, or lets one go on; or has an
+    /// instance go before others, or after.
     fn hold_or_let_go(&mut self) {
         let is_held = self.holds.percent(50);
         let instances = self.dispatcher.instance_views().map(|view| Held::Instance(view.id()));
@@ -79,6 +80,13 @@ impl World {
         if !all.is_empty() && self.holds.percent(30) {
             let one = *self.holds.pick(&all);
             self.hold(one, is_held);
+            if let Held::Instance(instance) = one {
+                let priority = self.holds.below(3) as i32 - 1;
+                let (connection, request) = (OPERATOR, 0);
+                let event = Event::Prioritize { connection, request, instance, priority };
+                self.dispatcher.handle(self.now, event);
+                self.drain();
+            }
         }
     }
 

@@ -32,6 +32,7 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
         ("joining", Joining { instance, first: TaskId(2), client: 77, submission: everywhere() }),
         ("sealed", Sealed { instance }),
         ("paused", Paused { instance, is_paused: true }),
+        ("prioritized", Prioritized { instance, priority: -3 }),
         ("drained", Drained { incarnation: 0x0123_4567_89ab_cdef, is_drained: true }),
         ("finished", Finished { instance, from: 0, results: finished() }),
         ("acknowledged", Acknowledged { instance, upto: 300 }),

@@ -46,6 +46,8 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
         instance().prop_map(|instance| Record::Sealed { instance }),
         (instance(), any::<bool>())
             .prop_map(|(instance, is_paused)| Record::Paused { instance, is_paused }),
+        (instance(), any::<i32>())
+            .prop_map(|(instance, priority)| Record::Prioritized { instance, priority }),
         (number(), any::<bool>())
             .prop_map(|(incarnation, is_drained)| Record::Drained { incarnation, is_drained }),
         (instance(), number(), vec(finished(), 0..6))

@@ -14,7 +14,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 fn instance_status() -> impl Strategy<Value = InstanceStatus> {
-    let held_up = (any::<bool>(), any::<bool>());
+    let held_up = (any::<bool>(), any::<bool>(), any::<i32>());
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), held_up);
     let lacks = (vec((resources(), number()), 0..3), vec((number(), number()), 0..3));
     let times = (time(), time(), option::of(time()));
@@ -22,7 +22,7 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
     (number(), text(), times, (counts(), number(), number()), flags, bytes, lacks).prop_map(
         |(id, name, times, tasks, flags, bytes, lacks)| {
             let (counts, running, staged) = tasks;
-            let (sealed, complete, named, (clogged, paused)) = flags;
+            let (sealed, complete, named, (clogged, paused, priority)) = flags;
             let (created, heard, expires) = times;
             let (queued_bytes, held_bytes, stored_bytes) = bytes;
             let (unschedulable, overlong) = lacks;
@@ -43,6 +43,7 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
                 stored_bytes,
                 clogged,
                 paused,
+                priority,
                 unschedulable,
                 overlong,
             }
@@ -123,7 +124,11 @@ pub(super) fn requests() -> impl Strategy<Value = FromClient> {
         (number(), executor(), any::<bool>()).prop_map(|(request, executor, is_drained)| {
             FromClient::Drain { request, executor, is_drained }
         });
-    prop_oneof![explain(), events(), pause, drain]
+    let prioritize =
+        (number(), instance(), any::<i32>()).prop_map(|(request, instance, priority)| {
+            FromClient::Prioritize { request, instance, priority }
+        });
+    prop_oneof![explain(), events(), pause, drain, prioritize]
 }
 
 /// Their answers.
