@@ -4,27 +4,35 @@ use crate::fixture::{Access, PATIENCE, Running, Site};
 use falkon_trials::trial;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
+use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZero;
 use std::os::fd::FromRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::Stdio;
 use std::time::Instant;
 
-/// Both ends of a terminal: ours, and a program's.
+/// Both ends of a terminal: ours, and a program's. No other program that is started
+/// meanwhile gets them: it would keep the terminal open.
 fn terminal() -> (File, File) {
-    let (mut ours, mut theirs) = (-1, -1);
     let size = libc::winsize { ws_row: 24, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: The pointers are to live variables, or null where nothing is
-    // wanted; the descriptors that come back belong to nobody else.
-    unsafe {
-        let (name, settings) = (std::ptr::null_mut(), std::ptr::null());
-        let result = libc::openpty(&mut ours, &mut theirs, name, settings, &size);
-        assert_eq!(result, 0, "no terminal");
-        // A program that had our end too would not learn that it is closed.
-        assert_eq!(libc::fcntl(ours, libc::F_SETFD, libc::FD_CLOEXEC), 0);
-        (File::from_raw_fd(ours), File::from_raw_fd(theirs))
-    }
+    let mut name = [0; 64];
+    // SAFETY: The descriptor belongs to nobody else, and is open as long as it is used; the
+    // pointers are to live variables, and the name ends within its buffer if it was written.
+    let (ours, name) = unsafe {
+        let ours = libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
+        assert!(ours >= 0, "no terminal");
+        let file = File::from_raw_fd(ours);
+        assert_eq!((libc::grantpt(ours), libc::unlockpt(ours)), (0, 0), "no terminal");
+        assert_eq!(libc::ptsname_r(ours, name.as_mut_ptr(), name.len()), 0, "no name");
+        assert_eq!(libc::ioctl(ours, libc::TIOCSWINSZ, &size), 0, "no size");
+        (file, CStr::from_ptr(name.as_ptr()))
+    };
+    let mut options = File::options();
+    options.read(true).write(true).custom_flags(libc::O_NOCTTY);
+    (ours, options.open(OsStr::from_bytes(name.to_bytes())).unwrap())
 }
 
 /// What `falkon` shows on a terminal.
