@@ -1,13 +1,16 @@
 //! One file that is too large for the executors' caches.
 
 use super::broadcast::store::Store;
-use crate::fixture::{Access, Dispatcher, Running, Site};
+use crate::fixture::{Access, Dispatcher, Running, Site, poll};
 use falkon_trials::{skip, trial};
 use rustix::process::Signal;
+use std::path::{Path, PathBuf};
 
 /// Not a whole number of chunks, and no two alike.
 fn bytes() -> Vec<u8> {
-    (0..5_000_001_u32).flat_map(u32::to_le_bytes).collect()
+    let mut bytes = Vec::with_capacity(20_000_004);
+    (0..5_000_001_u32).for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+    bytes
 }
 
 /// An executor whose cache is too small for the file, and that lends so much.
@@ -107,6 +110,91 @@ fn lenders_that_die_are_replaced() {
     let results = access.results(&id);
     std::fs::write(site.path("whole"), bytes()).unwrap();
     assert_eq!(results[0]["stdout"], expected(&site), "{results:?}");
+}
+
+/// The regular files below a directory.
+fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let below = entries.flat_map(|entry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => files_below(&entry.path()),
+        Ok(kind) if kind.is_file() => vec![entry.path()],
+        _ => Vec::new(),
+    });
+    below.collect()
+}
+
+/// How often the directories have each unit of the file, at its place in a file.
+fn copies(site: &Site, directories: &[String], whole: &[u8]) -> Vec<usize> {
+    const UNIT: usize = 4 << 20;
+    let files = directories.iter().flat_map(|directory| files_below(&site.path(directory)));
+    let files: Vec<Vec<u8>> = files.filter_map(|file| std::fs::read(file).ok()).collect();
+    let starts = (0..whole.len()).step_by(UNIT);
+    let count = starts.map(|start| {
+        let end = whole.len().min(start + UNIT);
+        let has = |file: &&Vec<u8>| file.get(start..end) == Some(&whole[start..end]);
+        files.iter().filter(has).count()
+    });
+    count.collect()
+}
+
+#[trial]
+fn with_two_copies_a_killed_lender_costs_no_byte() {
+    let site = site();
+    let whole = bytes();
+    std::fs::write(site.path("whole"), &whole).unwrap();
+    let (size, expected) = (whole.len() as u64, expected(&site));
+    let store = Store::start(whole.clone(), usize::MAX);
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let mut names = vec!["a", "b", "c", "d"];
+    let start = |name: &&str| executor(&site, &dispatcher, name, "32MiB");
+    let mut lenders: Vec<Running> = names.iter().map(start).collect();
+    let input = format!("in={}", store.url());
+    let read = |room: &str, tasks: &str| {
+        let args = ["--replicas", "2", "--resource", room, "--range", tasks, "--input", &input];
+        access.submit(&[&args[..], &["--shell", "--", "wc -c < in; cksum < in"]].concat())
+    };
+    let are_right = |id: &str| {
+        let results = access.results(id);
+        let sums = results.iter().map(|result| result["stdout"].as_str().unwrap_or_default());
+        assert!(sums.clone().all(|sum| sum == expected), "{results:?}");
+        sums.count()
+    };
+    let each_is_there_twice = |names: &[&str]| {
+        let directories: Vec<String> = names.iter().map(|name| format!("lent-{name}")).collect();
+        poll("two copies of each unit", || copies(&site, &directories, &whole) == [2; 5]);
+    };
+    // The first who reads it has room for all of it, and for no stripe besides. Nobody
+    // reads what it has afterwards.
+    let first = executor_with(&site, &dispatcher, "first", "24MiB", &["--resource", "first=1"]);
+    assert_eq!(are_right(&read("first=1", "1-1")), 1);
+    each_is_there_twice(&names);
+    assert!(store.given() < 2 * size, "the second copies are of the first ones");
+    store.close();
+    first.signal(Signal::TERM);
+    first.finish().exits(0);
+    poll("it has left", || access.status()["executors"].as_array().unwrap().len() == 4);
+    let readers = ["r", "s"].map(|name| {
+        let cache = format!("{}=32MiB", site.text(&format!("cache-{name}")));
+        dispatcher.executor(name, &["--slots", "1", "--cache", &cache, "--resource", "second=1"])
+    });
+    // They have parts of it when a lender of the rest is killed.
+    lenders[1].signal(Signal::STOP);
+    let second = read("second=1", "1-2");
+    let has_begun = |name: &str| {
+        let files = files_below(&site.path(format!("cache-{name}")));
+        files.iter().any(|file| std::fs::read(file).is_ok_and(|bytes| bytes.len() > 1 << 20))
+    };
+    poll("one reads", || has_begun("r") || has_begun("s"));
+    lenders.remove(1).kill();
+    names.remove(1);
+    assert_eq!(are_right(&second), 2);
+    drop(readers);
+    // The lost copies are made again: another lender may be killed.
+    each_is_there_twice(&names);
+    lenders.remove(0).kill();
+    let _reader = executor_with(&site, &dispatcher, "t", "24MiB", &["--resource", "third=1"]);
+    assert_eq!(are_right(&read("third=1", "1-1")), 1);
 }
 
 #[trial]

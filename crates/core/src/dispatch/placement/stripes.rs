@@ -128,13 +128,14 @@ impl Striped {
         self.stripes.iter().any(|stripe| stripe.lenders.len() < self.copies)
     }
 
-    /// Whom an executor reads the stripes from.
+    /// Whom an executor reads the stripes from. Neighbours begin with neighbours, so that
+    /// each reader reads from all lenders.
     fn lenders_for(&self, reader: ExecutorId) -> Vec<ExecutorId> {
-        let lender = |(number, stripe): (u64, &Stripe)| {
-            let turn = reader.0.wrapping_add(number) % stripe.early.max(1) as u64;
+        let lender = |stripe: &Stripe| {
+            let turn = reader.0 % stripe.early.max(1) as u64;
             stripe.lenders.get(turn as usize).copied()
         };
-        (0..).zip(&self.stripes).filter_map(lender).collect()
+        self.stripes.iter().filter_map(lender).collect()
     }
 
     /// From whom each lender is to copy each of its stripes.

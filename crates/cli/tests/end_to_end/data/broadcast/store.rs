@@ -1,5 +1,5 @@
 //! A web server with one object, which counts what is read, and gives no more
-//! than a part of it until it is opened.
+//! than a part of it until it is opened, and nothing when it is closed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -26,6 +26,8 @@ struct State {
     given: u64,
     /// Up to where it is given.
     until: usize,
+    /// Nothing is given any more.
+    closed: bool,
     ended: bool,
 }
 
@@ -58,6 +60,11 @@ impl Store {
     pub(crate) fn open(&self) {
         self.shared.state.lock().unwrap().until = usize::MAX;
         self.shared.changed.notify_all();
+    }
+
+    /// Gives nothing from now on, and still says which version it has.
+    pub(crate) fn close(&self) {
+        self.shared.state.lock().unwrap().closed = true;
     }
 
     /// Waits until so many bytes were given.
@@ -94,6 +101,11 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
                 (wanted, is_part) = (from.parse().unwrap()..end, true);
             }
         }
+        let is_read = request.starts_with("GET ");
+        if is_read && shared.state.lock().unwrap().closed {
+            write!(stream, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")?;
+            continue;
+        }
         let head = match is_part {
             true => format!(
                 "206 Partial Content\r\nContent-Range: bytes {}-{}/{size}",
@@ -104,7 +116,7 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
         };
         let length = wanted.len();
         write!(stream, "HTTP/1.1 {head}\r\nETag: \"v1\"\r\nContent-Length: {length}\r\n\r\n")?;
-        if request.starts_with("GET ") {
+        if is_read {
             give(&mut stream, shared, wanted)?;
         }
     }

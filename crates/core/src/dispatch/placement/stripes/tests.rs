@@ -234,6 +234,12 @@ fn each_stripe_survives_all_lenders_but_one() {
     executors.hear(stripes.take_notices());
     executors.copy();
     assert_eq!(executors.store_reads, 8);
+    // Each reader reads from all lenders at once.
+    for reader in (200..206).map(ExecutorId) {
+        let read: BTreeSet<ExecutorId> =
+            stripes.of[&object.id].lenders_for(reader).into_iter().collect();
+        assert_eq!(read.len(), 8, "{reader}");
+    }
     // Two at a time are lost, until three are left that have all.
     for gone in [[1, 2], [5, 8]] {
         for id in gone {
