@@ -3,7 +3,7 @@
 
 use crate::particular::{Node, asked, failed, file, input, lending_node, ready_ids, sources};
 use crate::world::MIB;
-use falkon_core::data::cache::{CacheOptions, Eviction};
+use falkon_core::data::cache::{CacheOptions, Eviction, TierId};
 use falkon_core::data::limits::{ROOM_WAIT_MICROS, STRIPE_BYTES};
 use falkon_core::data::object::{Object, ObjectId, Source, Sources};
 use falkon_core::data::stage::{
@@ -155,6 +155,30 @@ fn a_task_takes_the_room_of_shares() {
     assert_eq!(asked(&actions).len(), 1, "{actions:?}");
     assert_eq!(node.stage().lent().1, 0);
     assert_eq!(node.changes().removed, [share_id(others.id)]);
+}
+
+#[test]
+fn an_output_that_is_too_large_for_the_cache_takes_the_room_of_shares() {
+    let mut node = lending_node(8 * MIB, 40 * MIB);
+    node.send(lend(&file(2, 32 * MIB), vec![0], 2));
+    let keep = |id, size| {
+        let (requester, object) = (Requester::Prefetch(1), file(id, size));
+        Event::Keep { requester, object, only_here: true }
+    };
+    // One that is not stays in the cache.
+    let actions = node.send(keep(1, 8 * MIB));
+    assert!(matches!(actions[..], [Action::Adopt { tier: TierId(0), .. }]), "{actions:?}");
+    assert_eq!(node.stage().lent().1, 16 * MIB);
+    let actions = node.send(keep(3, 32 * MIB));
+    let adopts = |action: &Action| matches!(action, Action::Adopt { tier: TierId(1), .. });
+    assert!(actions.iter().any(adopts), "{actions:?}");
+    assert_eq!(node.stage().lent().1, 0);
+    assert_eq!(node.changes().removed, [share_id(ObjectId(2))]);
+    // What no directory takes is refused with the sizes.
+    let actions = node.send(keep(4, 41 * MIB));
+    let Some(Action::NotKept { error, .. }) = actions.first() else { panic!("{actions:?}") };
+    let sizes = "42991616 bytes in 1 objects do not fit in a cache of 50331648 bytes";
+    assert!(error.to_string().starts_with(sizes), "{error}");
 }
 
 #[test]

@@ -335,7 +335,7 @@ impl World {
 
     fn keep(&mut self, task: Requester) {
         let id = 10_000 + u128::from(self.next);
-        let size = self.rng.below(30) * MIB;
+        let size = self.rng.below(self.output_mib_max()) * MIB;
         let only_here = self.rng.percent(30);
         let object = object(id, "out", Some(size));
         let real = Real {
@@ -554,7 +554,7 @@ impl World {
                 }
                 self.soon(Event::Adopted { partial, result });
             }
-            Action::Kept { .. } | Action::NotKept { .. } => self.outputs_open -= 1,
+            end @ (Action::Kept { .. } | Action::NotKept { .. }) => self.output_ended(&end),
             Action::Resolve(object) => self.answer(&object),
             Action::Serve { serve, object, tier, .. } => {
                 assert_eq!(self.files[&object].0, tier.0);

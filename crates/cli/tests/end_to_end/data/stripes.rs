@@ -198,6 +198,35 @@ fn with_two_copies_a_killed_lender_costs_no_byte() {
 }
 
 #[trial]
+fn an_output_that_is_too_large_for_the_cache_lies_in_lent_room() {
+    let site = site();
+    std::fs::write(site.path("whole"), bytes()).unwrap();
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let place = |name: &str, lends: &str, place: &str| {
+        executor_with(&site, &dispatcher, name, lends, &["--resource", &format!("{place}=1")])
+    };
+    let _executors = [place("a", "32MiB", "there"), place("b", "32MiB", "elsewhere")];
+    let write = |command: &str, place: &str| {
+        let command = command.replace("WHOLE", &site.text("whole"));
+        format!(
+            r#"{{"id": "{place}", "command": ["sh", "-c", "{command}"], "outputs": ["out=cache:{place}"], "resources": {{"{place}": 1}}}}"#
+        )
+    };
+    let read = r#"{"id": "read", "command": ["sh", "-c", "wc -c < in; cksum < in"], "inputs": ["in=cache:there"], "resources": {"elsewhere": 1}}"#;
+    let submit = |lines: &[&str]| {
+        let file = site.write("tasks.jsonl", lines.join("\n"));
+        access.results(&access.submit(&["--tasks", &file]))
+    };
+    let results = submit(&[&write("cp WHOLE out", "there"), read]);
+    assert_eq!(results[1]["stdout"], expected(&site), "{results:?}");
+    // What is larger than that as well is refused with the sizes.
+    let results = submit(&[&write("cat WHOLE WHOLE > out", "elsewhere")]);
+    let error = results[0]["error"].as_str().unwrap_or_default();
+    assert!(error.starts_with("40000008 bytes in 1 objects do not fit in"), "{results:?}");
+}
+
+#[trial]
 fn what_fits_nowhere_is_read_in_a_file_system() {
     if !falkon_fuse::is_possible() {
         skip("this machine cannot mount file systems with FUSE");

@@ -85,7 +85,7 @@ impl Stage {
     }
 
     /// Takes room for an output, if need be that of tasks that no slot waits
-    /// for.
+    /// for, and for one that is too large for the cache that of shares.
     fn reserve_for_output(
         &mut self,
         object: ObjectId,
@@ -100,7 +100,11 @@ impl Stage {
                 }
                 Err(refused @ RefusedError::Occupied { .. }) => {
                     let last = self.ahead.last_key_value().map(|(_, other)| *other);
-                    self.put_back(last.ok_or(refused)?);
+                    match last {
+                        Some(other) => self.put_back(other),
+                        None if self.cache.is_for_lent(size) && self.lend_less() => {}
+                        None => return Err(refused),
+                    }
                 }
                 Err(refused) => return Err(refused),
             }

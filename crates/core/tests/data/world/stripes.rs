@@ -4,7 +4,7 @@
 use super::{Real, World};
 use falkon_core::data::limits::BROADCAST_OBJECT_BYTES_MIN;
 use falkon_core::data::object::{ObjectId, Sources};
-use falkon_core::data::stage::{Event, Staged};
+use falkon_core::data::stage::{Action, Event, StageError, Staged};
 use falkon_core::data::stripes::{share_id, share_of};
 use falkon_core::task::ExecutorId;
 use std::sync::Arc;
@@ -22,6 +22,23 @@ impl World {
             assert!(self.shown.contains(&input.object.id), "seed {}: {input:?}", self.seed);
             let size = input.object.size.unwrap();
             assert!(self.tiers.iter().all(|tier| *tier < size), "seed {}: {input:?}", self.seed);
+        }
+    }
+
+    /// Outputs are smaller than this: where room is lent, some are too large for the rest.
+    pub(super) fn output_mib_max(&self) -> u64 {
+        if self.tiers.len() > 2 { 60 } else { 30 }
+    }
+
+    /// An output is kept, or not: then no share has the room that it could have.
+    pub(super) fn output_ended(&mut self, end: &Action) {
+        self.outputs_open -= 1;
+        let Action::NotKept { object, error: StageError::Room(_), .. } = end else { return };
+        let size = self.reals[object].size;
+        let [own @ .., _] = &self.tiers[..] else { return };
+        if self.tiers.len() > 2 && own.iter().all(|tier| *tier < size) {
+            let (_, shares) = self.stage.lent();
+            assert_eq!(shares, 0, "seed {}: {object:?} finds no room for shares", self.seed);
         }
     }
 
