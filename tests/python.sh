@@ -78,8 +78,9 @@ if ! has_standard_tests && [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null;
 fi
 if has_standard_tests; then
     timeout 600 "$home/bin/python" -W ignore python/tests/standard_executor.py
+    timeout 600 "$home/bin/python" -W ignore python/tests/standard_pool.py
 else
-    echo "skipped: CPython's tests of concurrent.futures (libpython$version-testsuite is not installed)"
+    echo "skipped: CPython's tests of concurrent.futures and multiprocessing.Pool (libpython$version-testsuite is not installed)"
 fi
 
 # The same of the newest other Python that is here; of all with FALKON_LARGE.

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ._foreach import Row, foreach, glob, members, rows, to
     from ._futures import Future
     from ._gathered import gather
+    from ._pool import Pool
     from ._progress import progress
     from ._requests import ClientError, Result
     from ._restart import ResumeError
@@ -57,6 +58,7 @@ __all__ = [
     "InitializerFailed",
     "Instance",
     "NoRoom",
+    "Pool",
     "Provision",
     "RemoteError",
     "Result",
@@ -94,6 +96,7 @@ _PLACES = {
     "_foreach": "Row foreach glob members rows to",
     "_futures": "Future",
     "_gathered": "gather",
+    "_pool": "Pool",
     "_progress": "progress",
     "_requests": "ClientError Result",
     "_restart": "ResumeError",
