@@ -47,11 +47,6 @@ impl Unfinished {
         }
     }
 
-    /// Its path until it appears.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Makes it the first file of the set from `number` on that does not exist.
     /// If it is to last, its data and its name are on stable storage when this returns.
     pub(crate) fn appear(mut self, number: u32, is_lasting: bool) -> io::Result<(PathBuf, u32)> {

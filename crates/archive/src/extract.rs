@@ -5,7 +5,8 @@
 use crate::limits::OPEN_DIRECTORIES_MAX;
 use crate::part::Part;
 use crate::read::{ReadError, Scratch};
-use falkon_core::archive::{Kind, Member, Misplaced, place, unfinished_name};
+use crate::sparse::SparseFile;
+use falkon_core::archive::{Kind, Member, Misplaced, place, readable, unfinished_name};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, futimens, mkdirat, openat,
     renameat, statat, unlinkat,
@@ -14,7 +15,7 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,9 +62,20 @@ pub enum ExtractError {
     /// It cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The file system refuses.
+    /// The file system refuses the directory that all is written below.
     #[error("cannot write below {}: {error}", path.display())]
+    Directory {
+        /// That directory.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        error: io::Error,
+    },
+    /// The file system refuses the member's file, or a directory on its path.
+    #[error("cannot write member `{}` below {}: {error}", readable(name), path.display())]
     Io {
+        /// The member.
+        name: Vec<u8>,
         /// The directory that all is written below.
         path: PathBuf,
         /// Why not.
@@ -85,7 +97,7 @@ impl Extraction {
     /// # Errors
     /// If it cannot be made, or is no directory.
     pub fn into_directory(target: &Path, has_to_replace: bool) -> Result<Extraction, ExtractError> {
-        let of = |error| ExtractError::Io { path: target.to_owned(), error };
+        let of = |error| ExtractError::Directory { path: target.to_owned(), error };
         std::fs::create_dir_all(target).map_err(of)?;
         let opened = openat(CWD, target, DIRECTORY, Mode::empty());
         let opened = Arc::new(opened.map_err(|error| of(error.into()))?);
@@ -100,7 +112,7 @@ impl Extraction {
         Extraction { path, target, open: HashMap::new(), has_to_replace: self.has_to_replace }
     }
 
-    /// Writes a member. A file is removed again if the data turn out to be
+    /// Writes a member, with holes where its data are zeros. A file is removed again if the data turn out to be
     /// damaged, and one that it was to replace stays.
     ///
     /// # Errors
@@ -119,35 +131,37 @@ impl Extraction {
             Kind::Directory if member.size > 0 => return Err(LeftOut::Directory.into()),
             Kind::Directory => {
                 let made = self.directory(&components).map(drop);
-                return made.map_err(|error| self.refused(error));
+                return made.map_err(|error| self.refused(member, error));
             }
             Kind::File => {}
         }
         let (name, parents) = components.split_last().expect("a place has a component");
-        let parent = self.directory(parents).map_err(|error| self.refused(error))?;
-        let made = self.file(&parent, name, member).map_err(|error| self.refused(error))?;
+        let parent = self.directory(parents).map_err(|error| self.refused(member, error))?;
+        let made = self.file(&parent, name, member).map_err(|error| self.refused(member, error))?;
         let (file, unfinished) = made;
-        let mut file = File::from(file);
+        let file = File::from(file);
         let remove = || {
             // Nothing can be done about a half file that cannot be removed.
             let name = unfinished.as_deref().unwrap_or(name);
             let _ = unlinkat(&parent, name, AtFlags::empty());
         };
-        let read = scratch.read(part, member, &mut |bytes| file.write_all(bytes));
-        if let Err(error) = read {
+        let mut sparse = SparseFile::new(&file);
+        let read = scratch.read(part, member, &mut |bytes| sparse.append(bytes));
+        let written = read.map_err(|error| match error {
+            ReadError::Taken { error, .. } => self.unwritten(member, error),
+            error => error.into(),
+        });
+        let written =
+            written.and_then(|()| sparse.finish().map_err(|error| self.unwritten(member, error)));
+        if let Err(error) = written {
             remove();
-            return Err(match error {
-                ReadError::Taken { error, .. } => {
-                    ExtractError::Io { path: self.path.clone(), error }
-                }
-                error => error.into(),
-            });
+            return Err(error);
         }
         if let Some(unfinished) = &unfinished
             && let Err(error) = renameat(&parent, unfinished.as_slice(), &parent, *name)
         {
             remove();
-            return Err(self.refused(error));
+            return Err(self.refused(member, error));
         }
         let seconds = i64::try_from(member.modified).unwrap_or_default();
         let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
@@ -184,11 +198,15 @@ impl Extraction {
         }
     }
 
-    fn refused(&self, error: Errno) -> ExtractError {
+    fn unwritten(&self, member: &Member, error: io::Error) -> ExtractError {
+        ExtractError::Io { name: member.name.clone(), path: self.path.clone(), error }
+    }
+
+    fn refused(&self, member: &Member, error: Errno) -> ExtractError {
         match error {
             Errno::EXIST | Errno::ISDIR => LeftOut::Exists.into(),
             Errno::NOTDIR | Errno::LOOP => LeftOut::Through.into(),
-            error => ExtractError::Io { path: self.path.clone(), error: error.into() },
+            error => self.unwritten(member, error.into()),
         }
     }
 

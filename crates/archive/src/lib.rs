@@ -17,6 +17,7 @@ mod read;
 mod regular;
 mod salvage;
 mod set;
+mod sparse;
 mod stream;
 mod tree;
 mod turn;

@@ -12,6 +12,8 @@ pub const READ_BYTES: usize = 256 << 10;
 /// Bytes that are read beyond a member's header and data, for extra fields that other
 /// tools put into the header.
 pub const HEADER_SLACK_BYTES: usize = 128;
+/// Zeros of this length, at multiples of it, take no room in files that members are copied to.
+pub const HOLE_BLOCK_BYTES: usize = 4 << 10;
 /// Files of one set that are held open; others are opened when they are read.
 pub const OPEN_FILES_MAX: usize = 128;
 /// Members that a thread takes at a time.

@@ -81,16 +81,20 @@ impl SetFile {
         if bytes.is_empty() {
             return Ok(());
         }
-        let file = self.opened()?;
-        let path = file.path().to_owned();
-        file.file.write_all_at(bytes, at).map_err(|error| WriteError::Io { path, error })
+        let written = self.opened()?.file.write_all_at(bytes, at);
+        written.map_err(|error| self.unwritten(error))
+    }
+
+    /// The file that is written has another name until it is whole, which tells nobody
+    /// anything.
+    fn unwritten(&self, error: io::Error) -> WriteError {
+        WriteError::Io { path: self.first.clone(), error }
     }
 
     fn opened(&mut self) -> Result<&mut Unfinished, WriteError> {
         if self.file.is_none() {
-            let path = self.first.clone();
             let begun = Unfinished::begin(&self.first);
-            self.file = Some(begun.map_err(|error| WriteError::Io { path, error })?);
+            self.file = Some(begun.map_err(|error| self.unwritten(error))?);
         }
         Ok(self.file.as_mut().expect("it was opened above"))
     }
@@ -132,7 +136,7 @@ impl SetFile {
         let file = self.opened()?;
         // What was written must not show where zeros are left out.
         let done = file.file.set_len(start);
-        done.map_err(|error| WriteError::Io { path: file.path().to_owned(), error })
+        done.map_err(|error| self.unwritten(error))
     }
 
     /// Ends a member whose pieces are written.
@@ -140,9 +144,8 @@ impl SetFile {
         let large = self.large.take().expect("a member has begun");
         if !large.started.fits(member.size, member.packed) {
             // Only a file that has grown by gigabytes while it was read.
-            let path = self.first.clone();
             let error = io::Error::other("a member has grown beyond 4 GiB while it was read");
-            return Err(WriteError::Io { path, error });
+            return Err(self.unwritten(error));
         }
         let mut header = Vec::with_capacity(large.started.bytes());
         large.started.encode(member, &mut header);
@@ -161,8 +164,7 @@ impl SetFile {
         }
         let Some(file) = self.file.take() else { return Ok(()) };
         let appeared = file.appear(self.number, self.is_lasting);
-        let (path, number) =
-            appeared.map_err(|error| WriteError::Io { path: self.first.clone(), error })?;
+        let (path, number) = appeared.map_err(|error| self.unwritten(error))?;
         self.number = number + 1;
         self.done.push(path);
         Ok(())

@@ -6,6 +6,7 @@ mod mount;
 use crate::fixture::{Random, Site};
 use falkon_trials::{skip, trial};
 use std::collections::BTreeMap;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 
@@ -243,6 +244,34 @@ fn a_member_that_has_no_room_is_no_damaged_one_and_what_it_replaces_stays() {
     assert_eq!(site.read("out/a"), "mine", "{said}");
     assert_eq!(below(&site.path("out")).len(), 1, "{said}");
     assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("cannot write member `a` below out: File too large"), "{said}");
+}
+
+#[trial]
+fn zeros_take_no_room_in_files_that_members_are_copied_to() {
+    const BYTES: u64 = 64 << 20;
+    let site = Site::new();
+    std::fs::create_dir(site.path("source")).unwrap();
+    // Data between two holes, of which the second is at the end.
+    let file = std::fs::File::create(site.path("source/a")).unwrap();
+    file.write_all_at(b"between", BYTES / 2 - 3).unwrap();
+    file.set_len(BYTES).unwrap();
+    if file.metadata().unwrap().blocks() * 512 > BYTES / 4 {
+        skip("this file system keeps no holes");
+    }
+    create(&site, &["--level", "0"]);
+    for archive in ["s.zip", "joined.zip"] {
+        if archive == "joined.zip" {
+            site.run(["archive", "join", archive, "s.zip"]).exits(0);
+        }
+        site.run(["archive", "get", archive, "--to", "out", "--overwrite"]).exits(0);
+        for path in [site.path(archive), site.path("out/a")] {
+            let found = std::fs::metadata(&path).unwrap();
+            assert!(found.blocks() * 512 < BYTES / 4, "{}: {found:?}", path.display());
+        }
+        let (got, source) = (site.path("out/a"), site.path("source/a"));
+        assert!(std::fs::read(got).unwrap() == std::fs::read(source).unwrap());
+    }
 }
 
 #[trial]
