@@ -8,6 +8,7 @@ import threading
 import unittest
 
 import falkon
+from falkon import _program
 from services import Dispatcher, InFolder, wait_until
 
 
@@ -122,7 +123,7 @@ class Pools(InFolder):
 class PoolsOfDispatchers(unittest.TestCase):
     def test_a_pool_of_other_machines_with_options(self):
         with Dispatcher() as dispatcher:
-            dispatcher.executor(slots=2)
+            dispatcher.executor(slots=2, PYTHONPATH=_program.module_path())
             with falkon.Pool(access=dispatcher.access) as pool:
                 self.assertEqual(pool.starmap(add, [(1, 2), (3,)]), [3, 3])
             with falkon.Executor(dispatcher.access) as executor:
