@@ -151,6 +151,8 @@ def licences():
         found = sorted(path for path in folder.iterdir() if re.match(r"(?i)(licen[cs]e|copying|notice|unlicense)", path.name))
         title = f"{package['name']} {package['version']} ({package['license']})"
         texts[title] = [path.read_text(errors="replace") for path in found if path.is_file()]
+    # The library that draws charts is a file in the program, not a package.
+    texts["uPlot 1.6.32 (MIT)"] = [(ROOT / "crates/cli/src/charts/uplot/LICENSE").read_text()]
     return texts
 
 

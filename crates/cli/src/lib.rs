@@ -15,6 +15,7 @@ mod bench;
 mod blocks;
 mod caches;
 mod campaign;
+mod charts;
 mod clusters;
 mod config;
 mod data;

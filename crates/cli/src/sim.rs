@@ -5,7 +5,6 @@ mod costs;
 mod csv;
 mod fields;
 mod page;
-mod plot;
 mod provision;
 mod show;
 mod side;

@@ -175,6 +175,13 @@ pub struct Sample {
     pub nodes: u64,
     /// Nodes on which a task ran.
     pub busy_nodes: u64,
+    /// Slots times time in which tasks had run, in slot-nanoseconds: the difference between two
+    /// samples, over their distance, is the mean number of busy slots.
+    pub busy_slot_time: u128,
+    /// The same of nodes, in node-nanoseconds.
+    pub busy_node_time: u128,
+    /// Nodes times time in which they were connected, in node-nanoseconds.
+    pub node_time: u128,
     /// Results that clients had.
     pub delivered: u64,
     /// Bytes that had been read from the persistent store.
@@ -183,6 +190,60 @@ pub struct Sample {
     pub peer_bytes: u64,
     /// Bytes of the inputs of tasks that had started.
     pub read_bytes: u64,
+}
+
+impl Sample {
+    /// The same at another time, when nothing has begun or ended in between.
+    fn moved(self, at: Nanos) -> Sample {
+        let (later, earlier) = (u128::from(at.since(self.at).0), u128::from(self.at.since(at).0));
+        let moved = |sum: u128, count: u64| {
+            (sum + later * u128::from(count)).saturating_sub(earlier * u128::from(count))
+        };
+        Sample {
+            at,
+            busy_slot_time: moved(self.busy_slot_time, self.running),
+            busy_node_time: moved(self.busy_node_time, self.busy_nodes),
+            node_time: moved(self.node_time, self.nodes),
+            ..self
+        }
+    }
+}
+
+/// How many of something are busy or there, and for how long they have been, together.
+#[derive(Debug, Default)]
+pub(crate) struct Occupied {
+    count: u64,
+    /// The sum up to `since`, in nanoseconds.
+    sum: u128,
+    since: Nanos,
+}
+
+impl Occupied {
+    /// How many there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The sum of the times of all up to `now`, in nanoseconds.
+    pub(crate) fn time(&self, now: Nanos) -> u128 {
+        self.sum + u128::from(now.since(self.since).0) * u128::from(self.count)
+    }
+
+    /// From `now` on there are `count`.
+    pub(crate) fn set(&mut self, now: Nanos, count: u64) {
+        self.sum = self.time(now);
+        (self.count, self.since) = (count, now);
+    }
+
+    /// From `now` on there is one more.
+    pub(crate) fn add(&mut self, now: Nanos) {
+        self.set(now, self.count + 1);
+    }
+
+    /// From `now` on there is one less.
+    pub(crate) fn remove(&mut self, now: Nanos) {
+        self.set(now, self.count - 1);
+    }
 }
 
 /// How spans of time are distributed.
@@ -288,7 +349,8 @@ impl Series {
         self.next
     }
 
-    /// Takes samples up to `now`; nothing has changed since the last.
+    /// Takes samples up to `now`, when things stand as in `state`; nothing has changed since the
+    /// last.
     pub(crate) fn take(&mut self, now: Nanos, state: Sample) {
         while self.next <= now {
             if self.samples.len() >= SAMPLES_MAX {
@@ -302,14 +364,14 @@ impl Series {
                 self.next = last.after(self.interval);
                 continue;
             }
-            self.samples.push(Sample { at: self.next, ..state });
+            self.samples.push(state.moved(self.next));
             self.next = self.next.after(self.interval);
         }
     }
 
     pub(crate) fn finish(mut self, now: Nanos, state: Sample) -> Vec<Sample> {
         self.samples.retain(|sample| sample.at < now);
-        self.samples.push(Sample { at: now, ..state });
+        self.samples.push(state.moved(now));
         self.samples
     }
 }
@@ -356,5 +418,43 @@ mod tests {
         let gaps: Vec<u64> =
             samples.windows(2).map(|pair| pair[1].at.since(pair[0].at).0).collect();
         assert!(gaps[..gaps.len() - 1].iter().all(|gap| *gap == gaps[0]), "uneven samples");
+    }
+
+    /// A series and a sum of its own agree on how many were busy between any two samples.
+    #[test]
+    fn samples_have_means_between_them() {
+        let mut series = Series::new();
+        let mut busy = Occupied::default();
+        let (mut now, mut sum) = (Nanos(0), 0u128);
+        let mut sums = vec![(now, sum)];
+        let mut draw = 7u64;
+        for _ in 0..5_000 {
+            draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let span = Nanos((draw >> 33) % (SECOND_NANOS / 20));
+            now = now.after(span);
+            sum += u128::from(span.0) * u128::from(busy.count());
+            let state = Sample {
+                at: now,
+                busy_nodes: busy.count(),
+                busy_node_time: busy.time(now),
+                ..Sample::default()
+            };
+            assert_eq!(state.busy_node_time, sum);
+            series.take(now, state);
+            sums.push((now, sum));
+            if draw >> 63 == 0 { busy.add(now) } else { busy.set(now, busy.count() / 2) }
+        }
+        let last = Sample { at: now, busy_node_time: sum, ..Sample::default() };
+        let samples = series.finish(now, last);
+        assert!(samples.len() > 1_000);
+        for sample in samples {
+            let at = sums.partition_point(|(at, _)| *at < sample.at);
+            let (before, after) = (sums[at.saturating_sub(1)], sums[at]);
+            let found = sample.busy_node_time;
+            assert!(before.1 <= found && found <= after.1, "{sample:?}");
+            if sample.at == after.0 {
+                assert_eq!(found, after.1);
+            }
+        }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) use relay::Side;
 pub(crate) use transfer::{Failure, TransferId};
 
 use crate::event_queue::{Event, EventQueue};
-use crate::figures::{Count, Disks, Figures, Sample, Series, Spans};
+use crate::figures::{Count, Disks, Figures, Occupied, Sample, Series, Spans};
 use crate::ledger::Ledger;
 use crate::rng::{Rng, fraction_of};
 use crate::scenario::{Arriving, Scenario, Staging};
@@ -128,9 +128,9 @@ struct Measured {
     deliver: Spans,
     done: u64,
     failed: u64,
-    running: u64,
-    nodes: u64,
-    busy_nodes: u64,
+    running: Occupied,
+    nodes: Occupied,
+    busy_nodes: Occupied,
     queue_peak: u64,
     messages: u64,
     message_bytes: u64,
@@ -218,9 +218,9 @@ impl<'a> World<'a> {
                 deliver: Spans::default(),
                 done: 0,
                 failed: 0,
-                running: 0,
-                nodes: 0,
-                busy_nodes: 0,
+                running: Occupied::default(),
+                nodes: Occupied::default(),
+                busy_nodes: Occupied::default(),
                 queue_peak: 0,
                 messages: 0,
                 message_bytes: 0,
@@ -397,11 +397,16 @@ impl<'a> World<'a> {
     }
 
     fn state(&self) -> Sample {
+        let now = self.events.now;
+        let Measured { running, nodes, busy_nodes, .. } = &self.measured;
         let mut state = Sample {
-            at: self.events.now,
-            running: self.measured.running,
-            nodes: self.measured.nodes,
-            busy_nodes: self.measured.busy_nodes,
+            at: now,
+            running: running.count(),
+            nodes: nodes.count(),
+            busy_nodes: busy_nodes.count(),
+            busy_slot_time: running.time(now),
+            busy_node_time: busy_nodes.time(now),
+            node_time: nodes.time(now),
             store_bytes: self.measured.store.bytes,
             peer_bytes: self.measured.peer.bytes,
             read_bytes: self.measured.reads.bytes,

@@ -1,6 +1,7 @@
 //! Time series as comma-separated values: a line for each sample of each run.
 
 use super::fields::Variant;
+use super::show::seconds;
 use falkon_sim::Figures;
 use std::fmt::Write;
 
@@ -12,7 +13,7 @@ fn heading(label: &[(&'static str, f64)]) -> String {
         out.push_str(&name.replace(' ', "_"));
     }
     out + ",at_s,submitted,queued,running,nodes,busy_nodes,delivered,store_bytes,peer_bytes,\
-           read_bytes\n"
+           read_bytes,busy_slot_s,busy_node_s,node_s\n"
 }
 
 /// The samples of the `at`-th run, from 0; the first has the heading above them.
@@ -26,7 +27,7 @@ pub(super) fn series(at: usize, variant: &Variant, figures: &Figures) -> String 
     for sample in &figures.series {
         let _ = writeln!(
             out,
-            "{run},{},{},{},{},{},{},{},{},{},{}",
+            "{run},{},{},{},{},{},{},{},{},{},{},{},{},{}",
             sample.at.seconds(),
             sample.submitted,
             sample.queued,
@@ -36,7 +37,10 @@ pub(super) fn series(at: usize, variant: &Variant, figures: &Figures) -> String 
             sample.delivered,
             sample.store_bytes,
             sample.peer_bytes,
-            sample.read_bytes
+            sample.read_bytes,
+            seconds(sample.busy_slot_time),
+            seconds(sample.busy_node_time),
+            seconds(sample.node_time)
         );
     }
     out

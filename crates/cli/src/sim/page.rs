@@ -6,19 +6,17 @@
 mod tests;
 
 use super::fields::Variant;
-use super::plot::{Chart, Kind, Line, bars, escape};
-use super::show::{Fact, facts, row_cells, row_heading};
+use super::show::{Fact, facts, row_cells, row_heading, seconds};
 use crate::amount::shown;
+use crate::charts::{Chart, Kind, Line, bars, escape, foot, head};
 use falkon_sim::{Figures, Sample, Scenario};
 use std::fmt::Write;
 
 /// Points of one line.
-const POINTS: usize = 240;
+const POINTS: usize = 160;
 /// Rows of a grid that are drawn; the table has them all.
 const LINES_MAX: usize = 16;
 const GIGABIT_BYTES: f64 = 1.25e8;
-
-const STYLE: &str = include_str!("page.css");
 
 /// The points of one line.
 type Points = Vec<(f64, f64)>;
@@ -34,9 +32,10 @@ pub(super) fn page(runs: &[Run], seed: u64) -> String {
     let name = runs.first().map_or("", |run| run.variant.scenario.name.as_str());
     let name = escape(if name.is_empty() { "scenario" } else { name });
     let mut out = format!(
-        "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\"><head>\
-         <meta charset=\"utf-8\"/><meta name=\"viewport\" content=\"width=device-width\"/>\
-         <title>{name}</title><style>{STYLE}</style></head><body>\n<h1>{name}</h1>\n"
+        "<!DOCTYPE html>\n<html lang=\"en\"><head>{}<title>{name}</title></head><body><main>\n\
+         <h1>{name}</h1>\n<noscript><p>Scripts draw the charts; this browser runs none. \
+         <code>--csv</code> and <code>--json</code> have the same numbers.</p></noscript>\n",
+        head()
     );
     match runs {
         [run] => {
@@ -60,18 +59,18 @@ pub(super) fn page(runs: &[Run], seed: u64) -> String {
             grid(&mut out, runs);
         }
     }
-    out.push_str("</body></html>\n");
+    let _ = writeln!(out, "</main>{}</body></html>", foot());
     out
 }
 
 fn fact_table(out: &mut String, facts: &[Fact]) {
-    out.push_str("<table><tbody>\n");
+    out.push_str("<h2>Measures</h2>\n<div class=\"wide\"><table><tbody>\n");
     for Fact { name, value, unit } in facts {
         let (name, value) = (escape(name.trim()), shown(*value));
         let _ =
             writeln!(out, "<tr><th scope=\"row\">{name}</th><td>{value}</td><td>{unit}</td></tr>");
     }
-    out.push_str("</tbody></table>\n");
+    out.push_str("</tbody></table></div>\n");
 }
 
 /// The samples that are drawn: some of all, and the last.
@@ -88,13 +87,27 @@ fn values(samples: &[Sample], of: impl Fn(&Sample) -> f64) -> Points {
     samples.iter().map(|sample| (sample.at.seconds(), of(sample))).collect()
 }
 
-/// A value between each two samples, at the later; it is given how long that
-/// took.
+/// The mean of a value between each two samples, at the later; it is given how long that
+/// took. The first stands at the first sample too: it is the mean since then.
 fn between(samples: &[Sample], of: impl Fn(&Sample, &Sample, f64) -> f64) -> Points {
     let pairs = samples.windows(2).map(|pair| (&pair[0], &pair[1]));
     let apart = pairs.map(|(one, next)| (one, next, next.at.since(one.at).seconds()));
     let apart = apart.filter(|(_, _, seconds)| *seconds > 0.0);
-    apart.map(|(one, next, seconds)| (next.at.seconds(), of(one, next, seconds))).collect()
+    let means = apart.map(|(one, next, seconds)| (next.at.seconds(), of(one, next, seconds)));
+    from_the_first(samples, means.collect())
+}
+
+/// Means with the beginning of the first of them.
+fn from_the_first(samples: &[Sample], mut means: Points) -> Points {
+    if let (Some(first), Some((_, mean))) = (samples.first(), means.first().copied()) {
+        means.insert(0, (first.at.seconds(), mean));
+    }
+    means
+}
+
+/// How many there were on average between samples, of something whose times are summed up.
+fn mean(of: fn(&Sample) -> u128) -> impl Fn(&Sample, &Sample, f64) -> f64 {
+    move |one, next, span| seconds(of(next).saturating_sub(of(one))) / span
 }
 
 /// Tasks per second if only the tasks took time: as they come, or as fast as
@@ -110,7 +123,7 @@ fn ideal(samples: &[Sample], capacity_per_s: f64) -> Points {
             rates.push((pair[1].at.seconds(), more / seconds));
         }
     }
-    rates
+    from_the_first(samples, rates)
 }
 
 /// Bytes between two samples: what was there already, what came from other
@@ -130,12 +143,15 @@ fn charts(run: &Run) -> Vec<Chart> {
         next.delivered.saturating_sub(one.delivered) as f64 / seconds
     };
     let rates = ideal(&samples, scenario.capacity_per_s());
-    let best = |points| Line { is_ideal: true, ..Line::new("ideal", points) };
-    let lines = |title, unit, lines| Chart { title, unit, kind: Kind::Lines, lines };
+    let lines = |title, unit, most, lines| Chart { title, unit, kind: Kind::Lines, most, lines };
     let mut charts = vec![lines(
         "Throughput",
         "tasks/s",
-        vec![Line::new("results", between(&samples, delivered)), best(rates.clone())],
+        None,
+        vec![
+            Line::of_means("results", between(&samples, delivered)),
+            Line::of_means("ideal", rates.clone()).as_bound(),
+        ],
     )];
     if let Some(inputs) = &scenario.workload.inputs {
         charts.extend(data_charts(&samples, &rates, inputs.object_bytes, inputs.per_task));
@@ -143,23 +159,35 @@ fn charts(run: &Run) -> Vec<Chart> {
     charts.push(lines(
         "Queue",
         "tasks",
+        None,
         vec![Line::new("waiting", values(&samples, |sample| sample.queued as f64))],
     ));
+    let (registered, busy) =
+        (mean(|sample| sample.node_time), mean(|sample| sample.busy_node_time));
     charts.push(lines(
         "Nodes",
         "nodes",
+        None,
         vec![
-            Line::new("registered", values(&samples, |sample| sample.nodes as f64)),
-            Line::new("busy", values(&samples, |sample| sample.busy_nodes as f64)),
+            Line::of_means("registered", between(&samples, registered)),
+            Line::of_means("busy, on average", between(&samples, busy)),
         ],
     ));
-    let share = |sample: &Sample| sample.running as f64 * 100.0 / figures.slots.max(1) as f64;
+    let busy = between(&samples, utilization(figures));
     charts.push(lines(
         "Utilization",
         "% of slots",
-        vec![Line::new("busy", values(&samples, share))],
+        Some(100.0),
+        vec![Line::of_means("busy", busy)],
     ));
     charts
+}
+
+/// The percentage of slots in which tasks ran.
+fn utilization(figures: &Figures) -> impl Fn(&Sample, &Sample, f64) -> f64 {
+    let slots = figures.slots.max(1) as f64;
+    let busy = mean(|sample| sample.busy_slot_time);
+    move |one, next, span| busy(one, next, span) * 100.0 / slots
 }
 
 /// Where the bytes come from that tasks read.
@@ -173,20 +201,24 @@ fn data_charts(
     let by_source = |of: &dyn Fn([f64; 3], f64) -> [f64; 3]| -> Vec<Line> {
         let line = |at: usize| {
             let points = between(samples, |one, next, seconds| of(sources(one, next), seconds)[at]);
-            Line::new(NAMES[at], points)
+            Line::of_means(NAMES[at], points)
         };
         vec![line(0), line(1), line(2)]
     };
     let mut rates = by_source(&|bytes, seconds| bytes.map(|of| of / seconds / GIGABIT_BYTES));
     let task_gigabits = object_bytes as f64 * f64::from(per_task) / GIGABIT_BYTES;
     let best = ideal.iter().map(|(at, rate)| (*at, rate * task_gigabits)).collect();
-    rates.push(Line { is_ideal: true, ..Line::new("ideal", best) });
+    rates.push(Line::of_means("ideal", best).as_bound());
     let shares = by_source(&|bytes, _| {
         let all: f64 = bytes.iter().sum();
         bytes.map(|of| if all > 0.0 { of * 100.0 / all } else { 0.0 })
     });
-    let stacked = |title, unit, lines| Chart { title, unit, kind: Kind::Stacked, lines };
-    [stacked("Data by source", "Gb/s", rates), stacked("Hits by source", "% of bytes", shares)]
+    let stacked =
+        |title, unit, most, lines| Chart { title, unit, kind: Kind::Stacked, most, lines };
+    [
+        stacked("Data by source", "Gb/s", None, rates),
+        stacked("Hits by source", "% of bytes", Some(100.0), shares),
+    ]
 }
 
 /// The name of a row of a grid.
@@ -195,46 +227,53 @@ fn row_name(run: &Run) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// A line's points, from a run's samples.
-type OfRun<'a> = &'a dyn Fn(&Run, &[Sample]) -> Points;
+/// A line by its name, from a run's samples.
+type OfRun<'a> = &'a dyn Fn(&str, &Run, &[Sample]) -> Line;
 
 fn grid(out: &mut String, runs: &[Run]) {
     let efficiency = runs.iter().map(|run| (row_name(run), run.figures.efficiency * 100.0));
-    out.push_str(&bars("Efficiency", &efficiency.collect::<Vec<_>>()));
+    out.push_str(&bars("Efficiency", "%", 100.0, &efficiency.collect::<Vec<_>>()));
     if runs.len() > LINES_MAX {
         let _ = writeln!(out, "<p>The first {LINES_MAX} rows are drawn.</p>");
     }
     let samples: Vec<(String, &Run, Vec<Sample>)> =
         runs.iter().take(LINES_MAX).map(|run| (row_name(run), run, drawn(&run.figures))).collect();
-    let mut chart = |title, unit, of: OfRun<'_>| {
-        let lines = samples.iter().map(|(name, run, samples)| Line::new(name, of(run, samples)));
-        let chart = Chart { title, unit, kind: Kind::Lines, lines: lines.collect() };
+    let mut chart = |title, unit, most, of: OfRun<'_>| {
+        let lines = samples.iter().map(|(name, run, samples)| of(name, run, samples));
+        let chart = Chart { title, unit, kind: Kind::Lines, most, lines: lines.collect() };
         out.push_str(&chart.figure());
     };
-    chart("Throughput", "tasks/s", &|_, samples| {
-        between(samples, |one, next, seconds| {
+    chart("Throughput", "tasks/s", None, &|name, _, samples| {
+        let delivered = |one: &Sample, next: &Sample, seconds: f64| {
             next.delivered.saturating_sub(one.delivered) as f64 / seconds
-        })
+        };
+        Line::of_means(name, between(samples, delivered))
     });
-    chart("Queue", "tasks", &|_, samples| values(samples, |sample| sample.queued as f64));
-    chart("Nodes, busy", "nodes", &|_, samples| values(samples, |sample| sample.busy_nodes as f64));
-    chart("Utilization", "% of slots", &|run, samples| {
-        let slots = run.figures.slots.max(1) as f64;
-        values(samples, |sample| sample.running as f64 * 100.0 / slots)
+    chart("Queue", "tasks", None, &|name, _, samples| {
+        Line::new(name, values(samples, |sample| sample.queued as f64))
+    });
+    chart("Nodes, busy on average", "nodes", None, &|name, _, samples| {
+        Line::of_means(name, between(samples, mean(|sample| sample.busy_node_time)))
+    });
+    chart("Utilization", "% of slots", Some(100.0), &|name, run, samples| {
+        Line::of_means(name, between(samples, utilization(&run.figures)))
     });
     if runs.iter().any(|run| run.variant.scenario.workload.inputs.is_some()) {
-        chart("Data from the store", "Gb/s", &|_, samples| {
-            between(samples, |one, next, seconds| sources(one, next)[2] / seconds / GIGABIT_BYTES)
-        });
-        chart("Data from other nodes", "Gb/s", &|_, samples| {
-            between(samples, |one, next, seconds| sources(one, next)[1] / seconds / GIGABIT_BYTES)
-        });
-        chart("Hits in own cache", "% of bytes", &|_, samples| {
-            between(samples, |one, next, _| {
+        for (title, at) in [("Data from the store", 2), ("Data from other nodes", 1)] {
+            chart(title, "Gb/s", None, &|name, _, samples| {
+                let rate = |one: &Sample, next: &Sample, seconds: f64| {
+                    sources(one, next)[at] / seconds / GIGABIT_BYTES
+                };
+                Line::of_means(name, between(samples, rate))
+            });
+        }
+        chart("Hits in own cache", "% of bytes", Some(100.0), &|name, _, samples| {
+            let hits = |one: &Sample, next: &Sample, _: f64| {
                 let bytes = sources(one, next);
                 let all: f64 = bytes.iter().sum();
                 if all > 0.0 { bytes[0] * 100.0 / all } else { 0.0 }
-            })
+            };
+            Line::of_means(name, between(samples, hits))
         });
     }
     row_table(out, runs);
@@ -242,7 +281,7 @@ fn grid(out: &mut String, runs: &[Run]) {
 
 fn row_table(out: &mut String, runs: &[Run]) {
     let Some(first) = runs.first() else { return };
-    out.push_str("<table><thead><tr><th scope=\"col\">row</th>");
+    out.push_str("<h2>Rows</h2>\n<div class=\"wide\"><table><thead><tr><th scope=\"col\">row</th>");
     for name in row_heading(&first.variant.label) {
         let _ = write!(out, "<th scope=\"col\">{}</th>", escape(name));
     }
@@ -254,5 +293,5 @@ fn row_table(out: &mut String, runs: &[Run]) {
         }
         out.push_str("</tr>\n");
     }
-    out.push_str("</tbody></table>\n");
+    out.push_str("</tbody></table></div>\n");
 }

@@ -270,6 +270,9 @@ struct JsonSample {
     store_bytes: u64,
     peer_bytes: u64,
     read_bytes: u64,
+    busy_slot_s: f64,
+    busy_node_s: f64,
+    node_s: f64,
 }
 
 #[derive(Serialize)]
@@ -320,6 +323,11 @@ impl From<Distribution> for JsonDistribution {
             longest_s: seconds(of.longest),
         }
     }
+}
+
+/// The sum of times, in seconds.
+pub(super) fn seconds(nanos: u128) -> f64 {
+    nanos as f64 / 1e9
 }
 
 /// A run as a line of JSON.
@@ -389,6 +397,9 @@ pub(super) fn json(
                 store_bytes: sample.store_bytes,
                 peer_bytes: sample.peer_bytes,
                 read_bytes: sample.read_bytes,
+                busy_slot_s: seconds(sample.busy_slot_time),
+                busy_node_s: seconds(sample.busy_node_time),
+                node_s: seconds(sample.node_time),
             })
             .collect(),
     };

@@ -259,7 +259,7 @@ impl World<'_> {
                     node.clock.reads(now, theirs.max(node.machine.now()));
                 }
                 node.registered.get_or_insert(now);
-                self.measured.nodes += 1;
+                self.measured.nodes.add(now);
                 if let Some((allocation, until)) = node.lease {
                     let left = until.map(|until| until.since(now).core().0);
                     let lease = Lease { allocation: Some(allocation), leaves_in_micros: left };
@@ -285,7 +285,7 @@ impl World<'_> {
         }
         node.connection = None;
         if std::mem::take(&mut node.is_joined) {
-            self.measured.nodes -= 1;
+            self.measured.nodes.remove(now);
             node.machine.handle(node.clock.at(now), CoreEvent::Disconnected);
         }
         let dispatcher = node.dispatcher;
@@ -474,7 +474,7 @@ impl World<'_> {
         } else {
             Outcome::Exit(0)
         };
-        self.measured.running += 1;
+        self.measured.running.add(now);
         // An object that a cache has brought need not be read from afar; on a disk, it
         // has to be read all the same.
         let disk = self.transfers.has_disk(number);
@@ -496,7 +496,9 @@ impl World<'_> {
             has_put: false,
         };
         let processes = &mut self.nodes[number as usize].processes;
-        self.measured.busy_nodes += u64::from(processes.is_empty());
+        if processes.is_empty() {
+            self.measured.busy_nodes.add(now);
+        }
         processes.reserve_exact(1);
         processes.push(process);
         self.go_on(number, key, started);
@@ -600,9 +602,11 @@ impl World<'_> {
         }
         let node = &mut self.nodes[number as usize];
         let process = node.processes.swap_remove(at);
-        self.measured.busy_nodes -= u64::from(node.processes.is_empty());
+        if node.processes.is_empty() {
+            self.measured.busy_nodes.remove(now);
+        }
         let ran = process.outcome != Outcome::Signal(15);
-        self.measured.running -= 1;
+        self.measured.running.remove(now);
         self.measured.busy += u128::from(now.since(process.started).0);
         self.ledgers[node.client as usize].stopped(process.task, 1, ran)?;
         if let Some(outputs) = self.scenario.workload.outputs.filter(|_| is_whole) {
@@ -663,14 +667,16 @@ impl World<'_> {
         node.clock = Clock::default();
         node.ended.clear();
         node.timer = None;
-        self.measured.busy_nodes -= u64::from(!node.processes.is_empty());
+        if !node.processes.is_empty() {
+            self.measured.busy_nodes.remove(now);
+        }
         for process in std::mem::take(&mut node.processes) {
-            self.measured.running -= 1;
+            self.measured.running.remove(now);
             self.measured.busy += u128::from(now.since(process.started).0);
             self.ledgers[node.client as usize].stopped(process.task, 1, false)?;
         }
         if std::mem::take(&mut node.is_joined) {
-            self.measured.nodes -= 1;
+            self.measured.nodes.remove(now);
         }
         let (dispatcher, connection) = (node.dispatcher, node.connection.take());
         self.transfers_break(number, is_silent);
