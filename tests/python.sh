@@ -36,13 +36,15 @@ if ! "$home/bin/python" -c 'import joblib, dask, pandas, parsl, snakemake' 2>/de
 fi
 # What the examples run, and test_libraries.py.
 examples="rdkit meeko gemmi scipy nibabel astropy openmm"
-# Libraries that make calls through an executor; sklearn is scikit-learn's module.
-libraries="adaptive anyio cubed emcee optuna pydra sklearn trio"
+# Libraries and workflow systems that run on an executor, by their modules.
+libraries="adaptive anyio cubed emcee optuna psij pydra sklearn toil trio"
+packages=${libraries/sklearn/scikit-learn}
+packages=${packages/psij/psij-python}
 has_all='import importlib.util as find, sys; sys.exit(not all(map(find.find_spec, sys.argv[1:])))'
 if ! "$home/bin/python" -c "$has_all" $examples $libraries; then
     echo "installing $examples $libraries"
     # Each alone: where one cannot be installed the others can.
-    for package in $examples ${libraries/sklearn/scikit-learn}; do
+    for package in $examples $packages; do
         timeout 300 "$home/bin/pip" install --quiet --disable-pip-version-check --retries 1 "$package" || true
     done
 fi

@@ -25,7 +25,11 @@ class InitializerFailed(FalkonError, BrokenExecutor):
 
 
 class TaskFailed(FalkonError):
-    """A call did not come to its end."""
+    """A call did not come to its end. ``exit_code`` or ``signal`` has how its process ended,
+    if it is one that did."""
+
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
 
 
 class CallLost(TaskFailed):

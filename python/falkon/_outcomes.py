@@ -160,4 +160,6 @@ def error_of(outcome: Message, detail: Optional[Message]) -> BaseException:
     # sys.exit() has an exit code and no cause; its exception is the value.
     if cause == RAISED or value:
         return exception_of(value, error)
-    return TaskFailed(error or "it exited with code %d" % outcome[1])
+    failed = TaskFailed(error or "it exited with code %d" % outcome[1])
+    failed.exit_code = outcome[1]
+    return failed

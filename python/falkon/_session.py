@@ -9,7 +9,17 @@ import os
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Tuple,
+)
 
 from . import _futures
 from ._access import access_to
@@ -270,6 +280,20 @@ class Session(Maker):
 
     def _cancel_unstarted(self, tasks: List[int]) -> None:
         """Cancels those of these calls that are not being made."""
+        for task, state in self._states(tasks):
+            if state in ("waiting", "ready"):
+                found = self._submissions.future_of(task)
+                if found is not None:
+                    found.cancel()
+
+    def states(self, tasks: Iterable[Optional[int]]) -> Dict[int, str]:
+        """The states of those of these tasks that have been submitted (docs/protocol.md)."""
+        known = sorted(task for task in tasks if task is not None and task >= 0)
+        wanted = set(known)
+        return {task: state for task, state in self._states(known) if task in wanted}
+
+    def _states(self, tasks: List[int]) -> Iterator[Tuple[int, str]]:
+        """The states of tasks, ascending, and of some between them."""
         at = 0
         while at < len(tasks):
             count = tasks[-1] - tasks[at] + 1
@@ -278,10 +302,7 @@ class Session(Maker):
             if not infos:
                 return
             for info in infos:
-                if info[2] in ("waiting", "ready"):
-                    found = self._submissions.future_of(info[0])
-                    if found is not None:
-                        found.cancel()
+                yield info[0], info[2]
             last = infos[-1][0]
             while at < len(tasks) and tasks[at] <= last:
                 at += 1

@@ -6,14 +6,14 @@
 #
 # With a wheel (`pip wheel --no-deps -w target/wheels .`), that is installed and
 # nothing of this folder is used. Suites: parsl, joblib, snakemake, cubed, pydra,
-# wfcommons; all of them by default. What they need is installed from PyPI into
+# wfcommons, toil, cwl, psij; all of them by default. What they need is installed from PyPI into
 # SUITES_HOME [~/.cache/falkon-suites]. Prints a line for each; what it stands for is
 # in docs/python-integrations.md.
 set -Eeuo pipefail
 here=$(realpath "$(dirname "$0")")
 subject=$(realpath "$1")
 shift
-suites=${*:-parsl joblib snakemake cubed pydra wfcommons}
+suites=${*:-parsl joblib snakemake cubed pydra wfcommons toil cwl psij}
 home=${SUITES_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/falkon-suites}
 export PYTHONWARNINGS=ignore
 [[ -x $home/bin/python ]] || python3 -m venv "$home"
@@ -23,6 +23,9 @@ python=$home/bin/python
 for suite in $suites; do
     case $suite in
     wfcommons | pydra) "$home/bin/pip" install --quiet --disable-pip-version-check "$suite" ;;
+    toil) "$home/bin/pip" install --quiet --disable-pip-version-check toil ;;
+    cwl) "$home/bin/pip" install --quiet --disable-pip-version-check 'toil[cwl]' cwltest ;;
+    psij) "$home/bin/pip" install --quiet --disable-pip-version-check psij-python pytest-timeout ;;
     cubed) "$home/bin/pip" install --quiet --disable-pip-version-check 'cubed[diagnostics]' pytest-mock ;;
     esac
 done
@@ -58,6 +61,29 @@ cubed() {
 pydra() {
     "$python" -m pytest -q -p no:cacheprovider -p pydra_workers -o addopts= \
         "$site/pydra/engine/tests/test_node_task.py"
+}
+toil() {
+    "$python" -m pytest -q -p no:cacheprovider "$here/suites/test_toil.py"
+}
+# CWL's conformance tests, from a checkout of common-workflow-language/cwl-v1.2.
+cwl() {
+    if [[ -z ${CWL_TESTS:-} ]]; then
+        echo "skipped: CWL_TESTS does not name a checkout of common-workflow-language/cwl-v1.2"
+        return
+    fi
+    PATH=$home/bin:$PATH "$home/bin/cwltest" --test "$CWL_TESTS/conformance_tests.yaml" \
+        ${CWL_ONLY:+-n "$CWL_ONLY"} --tool toil-cwl-runner --timeout 120 -- --batchSystem falkon \
+        --caching False --clean always --logWarning --jobStore "" --no-container
+}
+psij() {
+    "$home/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary :all: \
+        "psij-python==$("$python" -c 'import psij; print(psij.__version__)')"
+    tar xzf psij*.tar.gz
+    # The package has the tests alone; what they share is in suites/psij.
+    cp "$here"/suites/psij/*.py psij-python-*/tests
+    (cd psij-python-*/tests && "$python" -m pytest -q -p no:cacheprovider -c /dev/null --rootdir . \
+        --deselect test_nodefile.py::test_nodefile \
+        test_executor.py test_issue_435.py test_mpi.py test_nodefile.py test_resources.py)
 }
 wfcommons() { "$python" "$here/suites/wfcommons_graphs.py"; }
 

@@ -9,8 +9,11 @@ import sys
 import tempfile
 import textwrap
 import unittest
+from datetime import timedelta
+from pathlib import Path
 
 import falkon
+from services import Dispatcher, InFolder, wait_until
 
 
 def needs(*modules):
@@ -269,6 +272,293 @@ class Snakemake(unittest.TestCase):
                 self.assertIn("why", ran.stderr)
                 self.assertIn("Falkon: it exited with code %d" % code, ran.stderr)
                 self.assertFalse(os.path.exists(os.path.join(folder, "x")))
+
+
+TOIL_WORKFLOW = """
+    import os
+
+    from toil.common import Toil
+    from toil.job import Job
+
+    def square(n):
+        return n * n
+
+    def total(parts):
+        with open(os.environ["TOTAL"], "w") as file:
+            file.write(str(sum(parts)))
+
+    def failing(marks):
+        marks_there = len(os.listdir(marks))
+        open(os.path.join(marks, str(marks_there)), "w").close()
+        if not marks_there:
+            os._exit(5)
+
+    if __name__ == "__main__":
+        parser = Job.Runner.getDefaultArgumentParser()
+        parser.add_argument("marks")
+        options = parser.parse_args()
+        root = Job.wrapFn(square, 0, cores=1, memory="10M", disk="1M")
+        parts = [
+            root.addChildFn(square, n, cores=0.5, memory="10M", disk="1M").rv() for n in range(4)
+        ]
+        root.addChildFn(failing, options.marks, cores=1, memory="10M", disk="1M")
+        root.addFollowOnFn(total, parts, cores=2, memory="10M", disk="1M")
+        with Toil(options) as toil:
+            toil.start(root)
+    """
+
+
+@needs("toil")
+class Toil(InFolder):
+    def batch_system(self, **more):
+        from falkon.toil import FalkonBatchSystem
+        from toil.common import Config
+
+        config = Config()
+        config.workflowID = "test"
+        config.cleanWorkDir = "always"
+        for name, value in more.items():
+            setattr(config, name, value)
+        system = FalkonBatchSystem(config, maxCores=2, maxMemory=10**9, maxDisk=2001)
+        self.addCleanup(system.shutdown)
+        return system
+
+    def job(self, **more):
+        from toil.job import JobDescription
+
+        needed = dict(memory=10**8, cores=1, disk=1000, preemptible=False, accelerators=[])
+        needed.update(walltime=0)
+        needed.update(more)
+        found = JobDescription(requirements=needed, jobName="a job", unitName=None)
+        found.jobStoreID = "1"
+        return found
+
+    def test_jobs_end_and_are_killed(self):
+        from toil.batchSystems.abstractBatchSystem import BatchJobExitReason
+
+        system = self.batch_system()
+        long = [system.issueBatchJob("sleep 1000", self.job()) for _ in range(2)]
+        wait_until(lambda: set(system.getRunningBatchJobIDs()) == set(long))
+        self.assertEqual(set(system.getIssuedBatchJobIDs()), set(long))
+        system.killBatchJobs(long)
+        self.assertEqual(system.getRunningBatchJobIDs(), {})
+        system.setEnv("FROM_SYSTEM", "3")
+        ends = {
+            "exit $FROM_SYSTEM$FROM_JOB": (34, BatchJobExitReason.FAILED),
+            "exit 0": (0, BatchJobExitReason.FINISHED),
+            "kill -9 $$": (255, BatchJobExitReason.FAILED),
+        }
+        issued = {
+            system.issueBatchJob(command, self.job(), {"FROM_JOB": "4"}): end
+            for command, end in ends.items()
+        }
+        slow = system.issueBatchJob("sleep 1000", self.job(walltime=1))
+        issued[slow] = (255, BatchJobExitReason.TIMELIMIT)
+        for _ in range(len(issued)):
+            ended = system.getUpdatedBatchJob(60)
+            self.assertEqual((ended.exitStatus, ended.exitReason), issued.pop(ended.jobID))
+        self.assertIsNone(system.getUpdatedBatchJob(0))
+
+    def test_a_workflow_at_a_dispatcher(self):
+        dispatcher = self.entered(Dispatcher())
+        dispatcher.executor()
+        marks = self.path("marks")
+        os.mkdir(marks)
+        with open(self.path("workflow.py"), "w") as file:
+            file.write(textwrap.dedent(TOIL_WORKFLOW))
+        package = os.path.dirname(os.path.dirname(falkon.__file__))
+        command = [sys.executable, "workflow.py", self.path("store"), marks]
+        command += ["--batchSystem", "falkon", "--falkonAccess", dispatcher.access]
+        command += ["--retryCount", "1", "--caching", "False"]
+        command += ["--setEnv", "TOTAL=" + self.path("total")]
+        ran = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=dict(os.environ, PYTHONPATH=package),
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+        self.assertEqual(ran.returncode, 0, ran.stderr[-4000:])
+        with open(self.path("total")) as file:
+            self.assertEqual(file.read(), "14")
+        # The job that failed was tried again.
+        self.assertEqual(len(os.listdir(marks)), 2)
+
+
+@needs("psij")
+class PsiJ(InFolder):
+    def submit(self, executor, *argv, **more):
+        from psij import Job, JobSpec
+
+        attributes = more.pop("attributes", None)
+        job = Job(JobSpec(argv[0], list(argv[1:]), launcher="single", **more))
+        if attributes is not None:
+            job.spec.attributes = attributes
+        executor.submit(job)
+        return job
+
+    def executor(self, url=None):
+        from psij import JobExecutor, JobExecutorConfig
+
+        config = JobExecutorConfig(work_directory=Path(self.path("work")))
+        return JobExecutor.get_instance("falkon", url=url, config=config)
+
+    def test_jobs(self):
+        from psij import InvalidJobException, Job, JobAttributes, JobState, ResourceSpecV1
+
+        executor = self.executor()
+        out = Path(self.path("out"))
+        seen = []
+        executor.set_job_status_callback(lambda job, status: seen.append(status.state))
+        script = 'echo $ONE $(wc -l < "$PSIJ_NODEFILE") ${PWD##*/}; cat'
+        given = Path(self.path("given"))
+        given.write_text("input")
+        job = self.submit(
+            executor,
+            "/bin/sh",
+            "-c",
+            script,
+            directory=Path(self.folder),
+            environment={"ONE": 1, "PATH": os.environ["PATH"]},
+            inherit_environment=False,
+            stdin_path=given,
+            stdout_path=out,
+            resources=ResourceSpecV1(process_count=3),
+        )
+        status = job.wait(timedelta(minutes=1))
+        self.assertEqual((status.state, status.exit_code), (JobState.COMPLETED, 0))
+        wanted = "1 3 %s\ninput" % os.path.basename(self.folder)
+        self.assertEqual(out.read_text(), wanted)
+        self.assertEqual(seen, [JobState.QUEUED, JobState.ACTIVE, JobState.COMPLETED])
+        failed = self.submit(executor, "/bin/sh", "-c", "exit 3").wait(timedelta(minutes=1))
+        self.assertEqual((failed.state, failed.exit_code), (JobState.FAILED, 3))
+        limit = JobAttributes(duration=timedelta(seconds=1))
+        slow = self.submit(executor, "/bin/sleep", "1000", attributes=limit)
+        self.assertEqual(slow.wait(timedelta(minutes=1)).state, JobState.FAILED)
+        running = self.submit(executor, "/bin/sleep", "1000")
+        running.wait(timedelta(minutes=1), target_states=[JobState.ACTIVE])
+        self.assertIn(running.native_id, executor.list())
+        attached = Job()
+        executor.attach(attached, running.native_id)
+        running.cancel()
+        for one in (running, attached):
+            self.assertEqual(one.wait(timedelta(minutes=1)).state, JobState.CANCELED)
+        self.assertNotIn(running.native_id, executor.list())
+        # What is left are the launchers.
+        left = [name for name in os.listdir(self.path("work/falkon"))]
+        self.assertEqual(left, [])
+        with self.assertRaises(InvalidJobException):
+            self.submit(executor, "/bin/true", resources=ResourceSpecV1(node_count=2))
+        wrong = JobAttributes(custom_attributes={"falkon.priorit": 3})
+        with self.assertRaises(InvalidJobException):
+            self.submit(executor, "/bin/true", attributes=wrong)
+
+    def test_a_dispatcher(self):
+        from psij import JobAttributes, JobState
+
+        dispatcher = self.entered(Dispatcher())
+        dispatcher.executor()
+        executor = self.executor(dispatcher.access)
+        with_priority = JobAttributes(custom_attributes={"falkon.priority": 3})
+        jobs = [
+            self.submit(executor, "/bin/sh", "-c", "exit %d" % n, attributes=with_priority)
+            for n in range(3)
+        ]
+        codes = [job.wait(timedelta(minutes=1)).exit_code for job in jobs]
+        self.assertEqual(codes, [0, 1, 2])
+        self.assertEqual(jobs[0].status.state, JobState.COMPLETED)
+
+
+# What Nextflow 26.08 writes at the top of a task's script: HyperQueueExecutorTest.groovy.
+NEXTFLOW_SCRIPT = """#!/bin/bash
+#HQ --name nf-task-{name}
+#HQ --stream {log}
+#HQ --cwd {folder}
+#HQ --resource mem=64
+#HQ --cpus 1
+#HQ --time-limit 60sec
+#HQ --priority 2
+NXF_CHDIR={folder}
+# NEXTFLOW TASK: task-{name}
+#HQ --no-directive here
+{body}
+"""
+
+
+class HyperQueueCommands(InFolder):
+    """``hq`` as Nextflow calls it: HyperQueueExecutor.groovy."""
+
+    def setUp(self):
+        super().setUp()
+        dispatcher = self.entered(Dispatcher())
+        self.executor = dispatcher.executor
+        installed = subprocess.run(
+            [sys.executable, "-m", "falkon.hq", "install", self.path("it's")],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        self.hq = installed.stdout.strip()
+        self.environment = dict(os.environ, FALKON_ACCESS=dispatcher.access)
+
+    def call(self, *words, cwd=None, fails=False):
+        """As Nextflow does: both streams together."""
+        ran = subprocess.run(
+            [self.hq, *words],
+            cwd=cwd,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.assertEqual(ran.returncode, int(fails), ran.stdout)
+        return ran.stdout
+
+    def submit(self, name, body):
+        folder = self.path(name)
+        os.mkdir(folder)
+        quoted = lambda path: path.replace(" ", "\\ ")
+        log = os.path.join(folder, ".command.log")
+        # As its quote(): escaped, and in double quotes where that changed something.
+        log = '"%s"' % quoted(log) if " " in log else log
+        written = '"%s"' % quoted(folder) if " " in folder else folder
+        script = NEXTFLOW_SCRIPT.format(name=len(name), log=log, folder=written, body=body)
+        with open(os.path.join(folder, ".command.run"), "w") as file:
+            file.write(script.replace("NXF_CHDIR=" + written, "NXF_CHDIR='%s'" % folder))
+        words = ("--output-mode=quiet", "submit", "--directives=file", ".command.run")
+        # `text as Integer` of the line without its end.
+        return str(int(self.call(*words, cwd=folder).strip()))
+
+    def states(self):
+        listed = self.call("--output-mode=quiet", "job", "list", "--all")
+        return dict(line.split(" ") for line in listed.split("\n") if line)
+
+    def test_submit_list_and_cancel(self):
+        first = self.submit("a b", "pwd; echo problem >&2; echo $FALKON_CPUS; touch done")
+        self.assertEqual(self.states(), {first: "WAITING"})
+        self.executor(slots=2)
+        wait_until(lambda: self.states()[first] == "FINISHED")
+        with open(self.path("a b/.command.log")) as log:
+            self.assertEqual(log.read(), "%s\nproblem\n1\n" % self.path("a b"))
+        self.assertTrue(os.path.exists(self.path("a b/done")))
+        failing = self.submit("failing", "exit 3")
+        long = [self.submit(name, "touch started; sleep 1000") for name in ("x", "y")]
+        wait_until(lambda: [self.states()[one] for one in long] == ["RUNNING"] * 2)
+        self.assertEqual(self.call("job", "cancel", ",".join(long)), "")
+        wait_until(lambda: [self.states()[one] for one in long] == ["CANCELED"] * 2)
+        self.assertEqual(self.states()[failing], "FAILED")
+
+    def test_what_it_refuses(self):
+        self.assertIn("no option of hq's --pin", self.refused("#HQ --pin taskset"))
+        self.assertIn("--cpus lacks its value", self.refused("#HQ --cpus"))
+        self.assertIn("this `hq` is Falkon's", self.call("worker", "start", fails=True))
+        self.assertIn("there is no instance", self.call("job", "cancel", "77", fails=True))
+
+    def refused(self, header):
+        with open(self.path("script"), "w") as file:
+            file.write("#!/bin/bash\n%s\n" % header)
+        return self.call("submit", "--directives=file", "script", cwd=self.folder, fails=True)
 
 
 if __name__ == "__main__":
