@@ -108,7 +108,7 @@ class Submissions:
                         if groups.all:
                             queue.appendleft(ready)
                         else:
-                            self._send_group(ready[0], [ready], everywhere=[False, ANY_EXECUTOR, []])
+                            self._send_group(ready[0], [ready], everywhere=[False, ANY_EXECUTOR, [], None])
                         break
                     groups.add(ready)
                     payload = ready[1]

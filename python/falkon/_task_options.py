@@ -49,4 +49,5 @@ def class_of(kind: int, found: Mapping[str, Any]) -> List[Any]:
         found["replicas"],
         found["lenders"],
         0,
+        0,
     ]

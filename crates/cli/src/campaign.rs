@@ -363,6 +363,10 @@ impl<'a> Receiver<'a> {
         let mut at = delivery.from;
         for finished in &delivery.results {
             let executor = finished.executor.and_then(|id| self.executors.get(&id).cloned());
+            // One below relays, with the way to it.
+            let below = finished.detail.as_deref().map(|detail| detail.executor.as_str());
+            let below = below.filter(|path| !path.is_empty()).map(Arc::from);
+            let executor = below.or(executor);
             // After a lost connection a run may come again of which a part is
             // known.
             let unknown = self.taken.gaps(finished.first.0, finished.count);

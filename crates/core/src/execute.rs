@@ -553,7 +553,7 @@ impl Executor {
             class: run.class.clone(),
             rows: run.rows.clone(),
             row: run.row,
-            attempt: run.tries.attempt(),
+            attempt: run.attempt(),
             gpus: gpus.to_vec(),
             data,
             after,

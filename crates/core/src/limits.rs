@@ -183,6 +183,9 @@ pub const VALUES_HELD_BYTES_MAX: u64 = 4 << 30;
 /// A task's row with the values that it takes: with an order's other rows they
 /// fit one frame.
 pub const ROW_WITH_VALUES_BYTES_MAX: u64 = 11 << 20;
+/// Tasks that a submission may become which is to run everywhere: one for each executor,
+/// those below relays included.
+pub const EVERYWHERE_TASKS_MAX: u64 = 1 << 20;
 /// Queued submissions one instance may hold before it refuses more for now.
 pub const QUEUED_BYTES_MAX: u64 = 16 << 30;
 /// How long an acceptance waits for the results that it can go with.
@@ -289,6 +292,8 @@ pub const CAPTURE_BYTES_MAX: u64 = 4 << 20;
 pub const VALUE_BYTES_MAX: u64 = 8 << 20;
 /// Bytes of an error's text; of a longer one the beginning and the end stay.
 pub const ERROR_BYTES_MAX: u64 = 64 << 10;
+/// The names of an executor below relays and of the relays on the way to it, in a result.
+pub const EXECUTOR_PATH_BYTES_MAX: usize = 1 << 10;
 /// Where the collected outputs of one task are: as many as fit are named.
 pub const OUTPUTS_BYTES_MAX: u64 = 64 << 10;
 /// How long the end of a task by a signal is held back in a batch scheduler's
@@ -408,7 +413,8 @@ const _: () = {
     assert!(ROW_WITH_VALUES_BYTES_MAX <= TASK_BYTES_MAX);
     assert!(ORDER_BYTES_MAX <= MESSAGE_BYTES_MAX);
     let streams = 2 * URL_BYTES_MAX as u64;
-    let texts = ERROR_BYTES_MAX + OUTPUTS_BYTES_MAX + streams + ENVELOPE_BYTES_MAX;
+    let path = EXECUTOR_PATH_BYTES_MAX as u64;
+    let texts = ERROR_BYTES_MAX + OUTPUTS_BYTES_MAX + streams + path + ENVELOPE_BYTES_MAX;
     assert!(2 * CAPTURE_BYTES_MAX + texts <= REPORT_BYTES_MAX);
     assert!(VALUE_BYTES_MAX + texts <= REPORT_BYTES_MAX);
     // A report goes to the dispatcher, into the journal, to the client and, as

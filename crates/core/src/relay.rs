@@ -38,7 +38,7 @@ use crate::limits::{
     RELAY_UNOFFERED_MICROS, SUBMISSION_TASKS_MAX,
 };
 use crate::provision::Waiting;
-use crate::result::{Detail, Finished, Outcome, Report};
+use crate::result::{Cause, Detail, Finished, Outcome, Report};
 use crate::runset::RunSet;
 use crate::task::{InstanceId, Resources, Rows, Submission, TaskId, Time};
 use ledger::Ledger;
@@ -67,9 +67,12 @@ pub enum Event {
     Subtree(Subtree),
     /// What the executors below hold, as far as that has changed.
     Holdings(Holdings),
-    /// The dispatcher below has accepted a submission. Submissions are answered in
-    /// their order.
-    Accepted,
+    /// The dispatcher below has accepted a submission, as so many tasks. Submissions are
+    /// answered in their order.
+    Accepted {
+        /// How many.
+        count: u64,
+    },
     /// The dispatcher below has refused a submission.
     Refused {
         /// Why it would be refused again; `None` if it is to be sent again later.
@@ -314,7 +317,7 @@ impl Relay {
                 self.join();
             }
             Event::Holdings(holdings) => self.holdings.take(holdings),
-            Event::Accepted => self.outgoing.accepted(),
+            Event::Accepted { count } => self.accepted(count),
             Event::Refused { why } => self.refused(why),
             Event::Withdrawn(runs) => self.withdrawn(runs),
             Event::Results { from, results } => self.take_results(from, &results),
@@ -484,16 +487,18 @@ impl Relay {
             return;
         }
         let held = Held { instance, first, count, tries };
+        // Tasks that run everywhere have one row together.
+        let rows_count = if self.outgoing.is_everywhere(batch) { 1 } else { count };
         let rows_fit = match &rows {
-            Rows::Packed(packed) => packed.is_sound() && packed.len() == count,
-            Rows::Computed { .. } => rows.len().is_some_and(|there| there >= count),
+            Rows::Packed(packed) => packed.is_sound() && packed.len() == rows_count,
+            Rows::Computed { .. } => rows.len().is_some_and(|there| there >= rows_count),
         };
         if !rows_fit || count > SUBMISSION_TASKS_MAX {
             let error = "the task's order does not say what distinguishes it";
             self.report_unrun(held, Outcome::NotRun, Some(error.to_owned()));
             return;
         }
-        let data = match data.map(|data| data.declared(count)) {
+        let data = match data.map(|data| data.declared(rows_count)) {
             None => None,
             Some(Some(data)) if data.is_stored() => Some(data),
             Some(_) => {
@@ -621,6 +626,26 @@ impl Relay {
         }
     }
 
+    /// The dispatcher below has the tasks of a submission: of one that runs everywhere, as
+    /// many as there are executors. Others that the dispatcher above knew have left.
+    fn accepted(&mut self, count: u64) {
+        let Some((first, lacking)) = self.outgoing.accepted(count) else { return };
+        let lost = self.ledger.take_below(first, lacking);
+        self.actions.push_back(Action::Note(vec![Note::Gone { below: first, count: lacking }]));
+        self.cancelling.remove(first, lacking);
+        for (_, held) in lost {
+            self.report_left(held, "an executor left before its task was there".to_owned());
+        }
+    }
+
+    /// Reports tasks that were each for an executor that is not there.
+    fn report_left(&mut self, held: Held, error: String) {
+        let cause = Some(Cause::ExecutorLeft);
+        let detail = Some(Arc::new(Detail { error, cause, ..Detail::default() }));
+        self.push_report(held, Outcome::Lost, (self.now, self.now), detail);
+        self.results.reported_unrun(held.count);
+    }
+
     /// The dispatcher below does not have the tasks of a submission.
     fn refused(&mut self, why: Option<String>) {
         let Some(refused) = self.outgoing.refused() else { return };
@@ -633,6 +658,7 @@ impl Relay {
             for (at, count) in self.cancelling.gaps(below, held.count) {
                 let held = Held { first: TaskId(held.first.0 + (at - below)), count, ..held };
                 match &why {
+                    Some(why) if refused.is_everywhere() => self.report_left(held, why.clone()),
                     Some(why) => self.report_unrun(held, Outcome::NotRun, Some(why.clone())),
                     None => self.outgoing.requeue(&refused, at, held),
                 }

@@ -2,8 +2,8 @@
 
 use crate::data::stage::Usage;
 use crate::limits::{
-    CAPTURE_BYTES_MAX, ENVELOPE_BYTES_MAX, ERROR_BYTES_MAX, LOSSES_MAX, OUTPUTS_BYTES_MAX,
-    REPORT_BYTES_MAX, URL_BYTES_MAX, VALUE_BYTES_MAX,
+    CAPTURE_BYTES_MAX, ENVELOPE_BYTES_MAX, ERROR_BYTES_MAX, EXECUTOR_PATH_BYTES_MAX, LOSSES_MAX,
+    OUTPUTS_BYTES_MAX, REPORT_BYTES_MAX, URL_BYTES_MAX, VALUE_BYTES_MAX,
 };
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
 use std::sync::Arc;
@@ -227,6 +227,9 @@ pub struct Detail {
     /// The resources that its process used; `None` for tasks of other kinds, and for
     /// those that did not start.
     pub resources: Option<ResourceUsage>,
+    /// The executor that ran it, where that is below relays and the task was for that executor
+    /// alone: the names of the relays on the way to it and its own, with slashes between.
+    pub executor: String,
 }
 
 /// The resources that the process of a task used, with those of its children that it
@@ -264,6 +267,7 @@ impl Detail {
     fn is_within_bounds(&self) -> bool {
         let heads = self.stdout.head.len() + self.stderr.head.len();
         self.error.len() as u64 <= ERROR_BYTES_MAX
+            && self.executor.len() <= EXECUTOR_PATH_BYTES_MAX
             && self.value.len() as u64 <= VALUE_BYTES_MAX
             && self.output_bytes() <= OUTPUTS_BYTES_MAX
             && (heads + self.value.len()) as u64 + TEXTS_BYTES_MAX <= REPORT_BYTES_MAX
@@ -298,6 +302,9 @@ impl Detail {
         if self.error.len() as u64 > ERROR_BYTES_MAX {
             self.error = shortened(&self.error, ERROR_BYTES_MAX as usize);
         }
+        if self.executor.len() > EXECUTOR_PATH_BYTES_MAX {
+            self.executor = shortened(&self.executor, EXECUTOR_PATH_BYTES_MAX);
+        }
         is_lost.then_some(value_bytes)
     }
 
@@ -310,6 +317,7 @@ impl Detail {
             + self.stdout.member_bytes()
             + self.stderr.member_bytes()
             + self.error.capacity()
+            + self.executor.capacity()
             + self.value.capacity()) as u64
             + self.output_bytes()
     }
@@ -325,8 +333,11 @@ fn bytes_of_place(place: &str) -> u64 {
 }
 
 /// What a detail takes beside output and value.
-const TEXTS_BYTES_MAX: u64 =
-    ERROR_BYTES_MAX + OUTPUTS_BYTES_MAX + 2 * URL_BYTES_MAX as u64 + ENVELOPE_BYTES_MAX;
+const TEXTS_BYTES_MAX: u64 = ERROR_BYTES_MAX
+    + OUTPUTS_BYTES_MAX
+    + 2 * URL_BYTES_MAX as u64
+    + EXECUTOR_PATH_BYTES_MAX as u64
+    + ENVELOPE_BYTES_MAX;
 
 /// The beginning and the end of a text, `bytes_max` in all.
 #[must_use]

@@ -239,6 +239,8 @@ pub struct TaskClass {
     /// How many of its inputs, from the first on, are archives that it finds
     /// unpacked.
     pub unpacks: u32,
+    /// Below a relay: how many attempts at these tasks had ended above.
+    pub attempts_before: u32,
 }
 
 /// Hands each struct that a submission is made of to a macro, with its fields in
@@ -258,11 +260,12 @@ macro_rules! submission_structs {
             replicas,
             lenders,
             unpacks,
+            attempts_before,
         });
         $each!(Range { start, step, count });
         $each!(After { offset, tasks, takes });
         $each!(Declared { objects, inputs, outputs });
-        $each!(Everywhere { joining, offering, executors });
+        $each!(Everywhere { joining, offering, executors, lent });
         $each!(Submission {
             count,
             template,
@@ -289,6 +292,7 @@ impl Default for TaskClass {
             replicas: 1,
             lenders: 0,
             unpacks: 0,
+            attempts_before: 0,
         }
     }
 }

@@ -110,7 +110,7 @@ async fn hear_submissions(
 ) {
     while let Some(pending) = submissions.recv().await {
         let said = match pending.accepted().await {
-            Ok(_) => FromBelow::Event(Event::Accepted),
+            Ok(count) => FromBelow::Event(Event::Accepted { count }),
             Err(ClientError::Refused(why)) => match judge(&why) {
                 Judged::Later => FromBelow::Event(Event::Refused { why: None }),
                 Judged::Never => FromBelow::Event(Event::Refused { why: Some(why.to_string()) }),

@@ -175,6 +175,7 @@ wire_struct!(Detail {
     cause,
     outputs,
     resources,
+    executor,
 });
 wire_struct!(ResourceUsage {
     user_micros,
@@ -218,7 +219,7 @@ wire_struct!(InstanceOptions {
     keep,
 });
 wire_struct!(Assigned { batch, instance, first, count, class, tries, rows, data });
-wire_struct!(Prepare { batch, template, classes });
+wire_struct!(Prepare { batch, template, classes, everywhere });
 wire_struct!(Held { instance, first, count, tries });
 wire_struct!(Order {
     acknowledged,

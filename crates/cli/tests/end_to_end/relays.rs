@@ -283,6 +283,75 @@ fn relays_stand_behind_one_another() {
 }
 
 #[trial]
+fn attempts_below_relays_are_counted_above() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let upper = Relay::start(&site, "upper", dispatcher.access().file());
+    let lower = Relay::start(&site, "lower", upper.access().file());
+    let _executor = lower.executor("node", "1");
+    wait_for_nodes(&dispatcher, &[("upper", 1)]);
+    let script = "echo $FALKON_ATTEMPT; exit $((3 - FALKON_ATTEMPT))";
+    let args = ["--wait", "--json", "--retries", "5", "--", "sh", "-c", script];
+    let result = &dispatcher.access().run("submit", &args).exits(0).results()[0];
+    assert_eq!((&result["attempts"], &result["stdout"]), (&3.into(), &"3\n".into()));
+}
+
+#[trial]
+fn everything_that_runs_everywhere_runs_below_relays_and_names_the_executors() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let upper = Relay::start(&site, "upper", dispatcher.access().file());
+    let lower = Relay::start(&site, "lower", upper.access().file());
+    let _executors = [
+        dispatcher.executor("own", &["--slots", "1"]),
+        upper.executor("near", "1"),
+        lower.executor("small", "1"),
+    ];
+    let victim = lower.executor("large", "3");
+    wait_for_nodes(&dispatcher, &[("upper", 3)]);
+    let access = dispatcher.access();
+    let all = ["own", "upper/lower/large", "upper/lower/small", "upper/near"];
+    let names = |results: &[serde_json::Value]| {
+        let mut names: Vec<String> =
+            results.iter().map(|result| result["executor"].as_str().unwrap().to_owned()).collect();
+        names.sort();
+        names
+    };
+    // All slots are taken, and more is queued than is ever done here.
+    let others = access.submit(&["--range", "1-100000", "--", "sleep", "0.05"]);
+    let args = ["--json", "--retries", "2", "--", "sh", "-c", "exit $((2 - FALKON_ATTEMPT))"];
+    let results = access.run("everywhere", &args).exits(0).results();
+    assert_eq!(names(&results), all);
+    access.run("cancel", &[&others]).exits(0);
+    let ran = access.run("everywhere", &["--", "sh", "-c", "exit 7"]).exits(1);
+    for name in all {
+        assert!(ran.err.contains(&format!("{name}: exited with 7")), "no {name} in\n{ran}");
+    }
+
+    let source = site.write("source", "for all");
+    access.run_sub(&["data", "broadcast"], &[&source]).exits(0).says("on 4 of 4 executors");
+
+    // One that is killed ends its own alone.
+    let gate = site.text("gate");
+    let script =
+        format!("echo begun >> {}; until test -e {gate}; do sleep 0.05; done", site.text("begun"));
+    let running = access.start("everywhere", &["--json", "--", "sh", "-c", &script]);
+    poll_for("it runs everywhere", || {
+        let begun = std::fs::read_to_string(site.path("begun")).unwrap_or_default();
+        (begun.lines().count() == 4).then_some(())
+    });
+    victim.kill();
+    site.write("gate", "");
+    let results = running.finish().exits(1).results();
+    assert_eq!(names(&results), all);
+    for result in &results {
+        let is_victim = result["executor"] == "upper/lower/large";
+        assert_eq!(result["status"], if is_victim { "failed" } else { "done" }, "{result}");
+        assert_eq!(result["cause"] == "executor_left", is_victim, "{result}");
+    }
+}
+
+#[trial]
 fn tasks_read_and_write_stored_objects_below_relays() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);

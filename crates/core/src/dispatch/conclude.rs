@@ -41,6 +41,12 @@ impl Dispatcher {
         let Some(batch) = instance.batch_of(TaskId(run.first)) else { return };
         let (queued, retries) =
             (batch.queued, batch.submission.classes[run.class as usize].retries);
+        // What ends below is tried again there: nobody else can.
+        let everywhere = batch.submission.everywhere.as_ref();
+        let is_final = everywhere.is_some() && self.fleet[id].subtree.is_some();
+        let anew = anew && !is_final;
+        let again = report.outcome.may_retry() && tries.failures < retries && !is_final;
+        let named = everywhere.map(|all| self.named(all, Some(id), report.detail.clone()));
         let finished = |first, count, outcome| Finished {
             first: TaskId(first),
             count,
@@ -51,9 +57,8 @@ impl Dispatcher {
             dispatched: run.dispatched,
             started: report.started,
             ended: report.ended,
-            detail: report.detail.clone(),
+            detail: named.clone().unwrap_or_else(|| report.detail.clone()),
         };
-        let again = report.outcome.may_retry() && tries.failures < retries;
         if instance.tasks.cancelling().is_empty() && !again && !anew {
             self.end(report.instance, finished(run.first, run.count, report.outcome));
             return;

@@ -415,6 +415,10 @@ pub(super) fn announce(instance: &mut Instance, task: TaskId, executor: &mut Ser
         batch: id,
         template: batch.submission.template.clone(),
         classes: batch.submission.classes.clone(),
+        everywhere: match (&batch.submission.everywhere, &executor.subtree) {
+            (Some(everywhere), Some(_)) => Some(everywhere.offering.clone()),
+            _ => None,
+        },
     });
     instance.templates.entry(id).or_default().known_by.insert(executor.id.0, 1);
 }

@@ -103,6 +103,9 @@ pub struct Prepare {
     pub template: Arc<Vec<u8>>,
     /// The classes that its tasks refer to.
     pub classes: Vec<TaskClass>,
+    /// To a relay: its tasks run once on each executor below that offers this. They come
+    /// together, and have one row.
+    pub everywhere: Option<Resources>,
 }
 
 /// Tasks in a row that an executor has.

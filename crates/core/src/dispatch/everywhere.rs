@@ -9,19 +9,32 @@
 //!
 //! The tasks are in no queue: [`Everywhere`] has the ready ones, and an executor is
 //! offered its own when it is its instance's turn there.
+//!
+//! A relay has as many of the tasks as there are nodes below it, and is sent them
+//! together, whatever room it has: the dispatcher below gives one to each of its
+//! executors. So they hold no room here, and end with what is said of them below. Tasks
+//! of a relay that come back without the others end as well, because nobody knows any
+//! more which nodes are without one.
 
 use super::check::{CheckError, ensure};
+use super::data_tasks::{announce, unlocated_data};
 use super::end::unrun;
+use super::fleet::InFlight;
 use super::instance::{Instance, QueueKey, ReadyRun};
-use super::needs::NeedId;
+use super::needs::{DataNeed, NeedId};
 use super::placement::Past;
 use super::queues::key_of;
-use super::{Dispatcher, Record, RequestError};
-use crate::limits::{INSTANCE_TASKS_MAX, LOOK_NEEDS_MAX, QUEUED_BYTES_MAX, RESERVE_AFTER_MICROS};
-use crate::result::{Cause, Detail, Finished, Outcome};
+use super::share::counted_micros;
+use super::{Assigned, Dispatcher, Record, RequestError};
+use crate::limits::{
+    EVERYWHERE_TASKS_MAX, EXECUTOR_PATH_BYTES_MAX, INSTANCE_TASKS_MAX, LOOK_NEEDS_MAX,
+    QUEUED_BYTES_MAX, RESERVE_AFTER_MICROS,
+};
+use crate::result::{Cause, Detail, Finished, Outcome, shortened};
 use crate::runset::RunSet;
 use crate::task::{
-    ExecutorId, InstanceId, Resources, Submission, SubmissionError, SubmissionPart, TaskId, Time,
+    Everywhere as Asked, ExecutorId, InstanceId, Resources, Submission, SubmissionError,
+    SubmissionPart, TaskId, Time,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -166,6 +179,9 @@ impl Everywhere {
 
     /// An executor is there that was not before.
     pub(super) fn joined(&mut self, executor: u64, capacity: &Resources) {
+        if *capacity == Resources::default() {
+            return; // A relay runs nothing itself.
+        }
         let wanted = self.joining.iter().filter(|(_, joining)| {
             let everywhere = joining.submission.everywhere.as_ref();
             everywhere.is_none_or(|asked| capacity.fits(&asked.offering))
@@ -173,9 +189,11 @@ impl Everywhere {
         self.due.extend(wanted.map(|(id, _)| (*id, executor)));
     }
 
-    /// An executor is a relay, which runs nothing itself.
-    pub(super) fn forget_due(&mut self, executor: u64) {
+    /// An executor is a relay, which runs nothing itself: it gets nothing for having joined.
+    /// Tasks may wait for what is below it.
+    pub(super) fn lends(&mut self, executor: u64) {
         self.due.retain(|(_, joined)| *joined != executor);
+        self.look_at(executor);
     }
 
     /// Executors that join are to run this from now on.
@@ -266,19 +284,29 @@ impl Instance {
 
 // Acceptance.
 impl Dispatcher {
-    /// The executors that are there and offer something. One that leaves takes no
-    /// more tasks, and is not there. Those are that may still come back after a
-    /// restart; what they offer is not known.
-    fn executors_there(&self, offering: &Resources) -> Vec<u64> {
+    /// The executors that are there and offer what a submission asks, in order; relays as
+    /// often as there are such nodes below them. One that leaves takes no more tasks, and is
+    /// not there. Those are that may still come back after a restart; what they offer is not
+    /// known.
+    fn executors_there(&self, submission: &Submission) -> Result<Vec<u64>, RequestError> {
+        let asked = submission.everywhere.as_ref().map(|asked| asked.offering.clone());
+        let (offering, data) =
+            (asked.unwrap_or_default(), DataNeed::of(submission.data.as_deref()));
         let here = self.fleet.iter().filter(|executor| !executor.leaving);
-        // A relay runs nothing itself.
-        let here = here.filter(|executor| executor.subtree.is_none());
-        let here = here.filter(|executor| executor.capacity.fits(offering));
-        let mut there: BTreeSet<u64> = here.map(|executor| executor.incarnation).collect();
+        let here = here.map(|one| (one.incarnation, one.nodes_offering(&offering, data)));
+        let mut there: BTreeMap<u64, u64> = here.collect();
         let missing = self.comeback.missing().map(|(incarnation, _, _)| incarnation);
-        let missing = missing.filter(|_| *offering == Resources::default());
-        there.extend(missing.filter(|id| self.fleet.of_incarnation(*id).is_none()));
-        there.into_iter().collect()
+        let missing = missing.filter(|_| offering == Resources::default());
+        for id in missing.filter(|id| self.fleet.of_incarnation(*id).is_none()) {
+            there.insert(id, 1);
+        }
+        let total = there.values().fold(0u64, |sum, count| sum.saturating_add(*count));
+        if total > EVERYWHERE_TASKS_MAX {
+            return Err(RequestError::Submission(SubmissionError::TooMany));
+        }
+        let most = submission.everywhere.as_ref().and_then(|asked| asked.lent).unwrap_or(total);
+        let each = there.into_iter().map(|(id, count)| std::iter::repeat_n(id, count as usize));
+        Ok(each.flatten().take(most as usize).collect())
     }
 
     /// Accepts a task for each executor, or says why not. Returns how many that are.
@@ -298,8 +326,7 @@ impl Dispatcher {
             let error = SubmissionError::Malformed(SubmissionPart::Everywhere);
             return Err(RequestError::Submission(error));
         }
-        let offering = submission.everywhere.as_ref().map(|asked| asked.offering.clone());
-        let executors = self.executors_there(&offering.unwrap_or_default());
+        let executors = self.executors_there(&submission)?;
         if executors.is_empty() && !is_joining {
             return Err(RequestError::NoExecutors);
         }
@@ -401,6 +428,8 @@ impl Dispatcher {
                     let number = self.placement.everywhere_mut().gone.remove(&executor);
                     self.end_own(executor, number, Dispatcher::left);
                 }
+                // It may be a relay that has not said yet what is below it.
+                Some(id) if self.fleet[id].capacity == Resources::default() => {}
                 Some(id) if self.fleet[id].leaving => {
                     self.end_own(executor, Some(id), Dispatcher::left);
                 }
@@ -427,18 +456,74 @@ impl Dispatcher {
             .flatten()
             .filter_map(|key| Some((*key, everywhere.ready.get(key)?.1)))
             .collect();
+        self.end_those(tasks, number, reason);
+    }
+
+    /// Ends those of these tasks that `reason` says something about.
+    fn end_those(
+        &mut self,
+        tasks: Vec<((InstanceId, u64), Past)>,
+        number: Option<ExecutorId>,
+        reason: fn(&Dispatcher, Option<ExecutorId>, InstanceId, u64, u32) -> Option<Reason>,
+    ) {
         for ((id, task), past) in tasks {
             let Some((outcome, detail)) = reason(self, number, id, task, past.class) else {
                 continue;
             };
             self.placement.everywhere_mut().remove(id, task);
-            let instance = &mut self.instances[&id];
-            instance.tasks.take(task, 1);
-            let queued = instance.batch_of(TaskId(task)).map_or(self.now, |batch| batch.queued);
+            self.instances[&id].tasks.take(task, 1);
+            let batch = self.instances[&id].batch_of(TaskId(task));
+            let queued = batch.map_or(self.now, |batch| batch.queued);
             let ended = unrun(TaskId(task), 1, outcome, queued, self.now);
             let (attempts, detail) = (past.tries.ended(), Some(Arc::new(detail)));
+            let detail = match batch.and_then(|batch| batch.submission.everywhere.as_ref()) {
+                Some(everywhere) => self.named(everywhere, number, detail),
+                None => detail,
+            };
             self.end(id, Finished { executor: number, attempts, detail, ..ended });
         }
+    }
+
+    /// The detail of a task that was one executor's alone, with the names of the executor and
+    /// of the relays on the way to it: where that is below a relay, or a relay asks for it.
+    pub(super) fn named(
+        &self,
+        everywhere: &Asked,
+        number: Option<ExecutorId>,
+        detail: Option<Arc<Detail>>,
+    ) -> Option<Arc<Detail>> {
+        let is_there = number.filter(|id| self.fleet.contains(*id));
+        let below = match is_there.is_some_and(|id| self.fleet[id].subtree.is_some()) {
+            true => detail.as_ref().map_or("", |detail| detail.executor.as_str()),
+            _ if everywhere.lent.is_none() => return detail,
+            _ => "",
+        };
+        let name = number.and_then(|number| self.fleet.name(number)).map_or("", String::as_str);
+        let path = match below {
+            "" => name.to_owned(),
+            below => format!("{name}/{below}"),
+        };
+        let mut detail = detail.unwrap_or_default();
+        Arc::make_mut(&mut detail).executor = shortened(&path, EXECUTOR_PATH_BYTES_MAX);
+        Some(detail)
+    }
+
+    /// Why the tasks of a relay end that came back from it without the others.
+    fn scattered(
+        &self,
+        number: Option<ExecutorId>,
+        _: InstanceId,
+        _: u64,
+        _: u32,
+    ) -> Option<Reason> {
+        let name = number.and_then(|number| self.fleet.name(number));
+        let error = format!(
+            "the relay{} gave it back, because it lost its notes or the executor below that it \
+             was for",
+            name.map(|name| format!(" {name}")).unwrap_or_default()
+        );
+        let cause = Some(Cause::ExecutorLeft);
+        Some((Outcome::Lost, Detail { error, cause, ..Detail::default() }))
     }
 
     fn left(&self, number: Option<ExecutorId>, _: InstanceId, _: u64, _: u32) -> Option<Reason> {
@@ -465,6 +550,10 @@ impl Dispatcher {
             return None;
         }
         let error = match executor.capacity.fits(&need.resources) {
+            _ if executor.subtree.is_some() => format!(
+                "it needs {}, and no node below the relay {} offers that: ask for less",
+                need.resources, executor.name
+            ),
             true => format!(
                 "it reads data objects, and executor {} has no cache: start it with one",
                 executor.name
@@ -480,6 +569,9 @@ impl Dispatcher {
     /// Sends an executor one of the tasks that an instance has for it alone. If one
     /// has waited for room for long, the executor is emptied for it.
     pub(super) fn send_own(&mut self, to: ExecutorId, id: InstanceId) -> OwnTask {
+        if self.fleet[to].subtree.is_some() {
+            return self.send_below(to, id);
+        }
         let incarnation = self.fleet[to].incarnation;
         let own = self.placement.everywhere().own(id, incarnation).take(LOOK_NEEDS_MAX);
         let mut outcome = OwnTask::None;
@@ -510,6 +602,75 @@ impl Dispatcher {
             }
         }
         outcome
+    }
+
+    /// Sends a relay the tasks of one submission that an instance has for the nodes below
+    /// it, or ends them if others have been sent before.
+    fn send_below(&mut self, to: ExecutorId, id: InstanceId) -> OwnTask {
+        let incarnation = self.fleet[to].incarnation;
+        let own = self.placement.everywhere().own(id, incarnation).next();
+        let Some((task, past)) = own else { return OwnTask::None };
+        let Some(batch) = self.instances[&id].batch_of(TaskId(task)) else { return OwnTask::None };
+        let everywhere = batch.submission.everywhere.as_ref();
+        let (offset, count) = everywhere.map_or((0, 0), |asked| asked.tasks_of(incarnation));
+        let first = batch.first + offset;
+        let ready = self.placement.everywhere().own(id, incarnation);
+        let ready: Vec<_> = ready.filter(|(at, _)| (first..first + count).contains(at)).collect();
+        let is_whole = ready.len() as u64 == count && ready.iter().all(|one| one.1 == past);
+        if !is_whole {
+            let ready = ready.into_iter().map(|(task, past)| ((id, task), past)).collect();
+            self.end_those(ready, Some(to), Dispatcher::scattered);
+            self.runnable.mark(id);
+            return OwnTask::Sent;
+        }
+        let key = self.instances[&id].place_of(task, past.class);
+        let Some((need, _, _)) = key else { return OwnTask::None };
+        let run = ReadyRun { first, count, class: past.class, tries: past.tries };
+        self.send_run_below(to, id, need, run);
+        OwnTask::Sent
+    }
+
+    /// Moves the tasks of a submission for the nodes below a relay to its order.
+    fn send_run_below(&mut self, to: ExecutorId, id: InstanceId, need_id: NeedId, run: ReadyRun) {
+        let ReadyRun { first, count, class, tries } = run;
+        let tasks = first..first + count;
+        tasks.for_each(|task| self.placement.everywhere_mut().remove(id, task));
+        let instance = &mut self.instances[&id];
+        let mut executor = self.fleet.serving(to);
+        announce(instance, TaskId(first), &mut executor);
+        let Some(batch) = instance.batch_of(TaskId(first)) else { return };
+        let (batch_id, submission) = (batch.id, &batch.submission);
+        let rows = instance.rows_for(batch, 0, 1, u64::MAX);
+        let data = submission.data.as_ref();
+        let data = data.map(|data| Box::new(unlocated_data(data, 0, 1, |_| false)));
+        let row_bytes =
+            rows.bytes() + submission.data.as_ref().map_or(0, |data| data.task_bytes(0));
+        let estimate = submission.classes.get(class as usize).map(|class| class.estimate_micros);
+        let counted_micros = counted_micros(None, estimate.filter(|micros| *micros > 0));
+        let in_flight = InFlight {
+            first,
+            count,
+            batch: batch_id,
+            class,
+            need: need_id,
+            tries,
+            later: 0,
+            dispatched: self.now,
+            counted_micros,
+            row_bytes: row_bytes.div_ceil(count.max(1)),
+            // They wait for room below.
+            is_staged: true,
+        };
+        executor.send(id, in_flight, &self.needs, 0);
+        instance.tasks.take(first, count);
+        instance.tasks.assign(first, count);
+        let weight = self.needs[need_id].weight(count);
+        self.runnable.serve(&mut instance.share, weight, counted_micros, self.now);
+        self.attempts.note(id, first, count, tries, Some(to));
+        let (batch, instance, first) = (batch_id, id, TaskId(first));
+        let assigned = Assigned { batch, instance, first, count, class, tries, rows, data };
+        self.fleet.serving(to).assign(assigned);
+        self.runnable.mark(id);
     }
 
     /// Whether an executor has room for a task of its own that could be sent, for

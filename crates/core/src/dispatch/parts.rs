@@ -151,7 +151,8 @@ impl DataOrder {
 
 impl Prepare {
     fn bytes(&self) -> u64 {
-        ID_BYTES_MAX + self.template.encoded_bytes() + self.classes.encoded_bytes()
+        let everywhere = self.everywhere.encoded_bytes();
+        ID_BYTES_MAX + self.template.encoded_bytes() + self.classes.encoded_bytes() + everywhere
     }
 }
 
@@ -214,6 +215,7 @@ mod tests {
                 batch: BatchId(0),
                 template: Arc::new(vec![0; 5000]),
                 classes: Vec::new(),
+                everywhere: None,
             }],
             assign: rows.iter().zip(0..).map(|(row, number)| assigned(number, *row)).collect(),
             recall: 3,

@@ -122,6 +122,13 @@ impl Subtree {
         self.nodes.iter().any(|class| class.count > 0 && class.takes(need, caches))
     }
 
+    /// How many nodes offer this, free or not, and have a cache if `caches` says so.
+    #[must_use]
+    pub fn nodes_offering(&self, offering: &Resources, caches: bool) -> u64 {
+        let offering = self.nodes.iter().filter(|class| class.takes(offering, caches));
+        offering.fold(0, |sum, class| sum.saturating_add(class.count))
+    }
+
     /// Whether some node has a cache.
     #[must_use]
     pub fn has_cache(&self) -> bool {
@@ -186,11 +193,11 @@ impl Dispatcher {
             return Err(SubtreeError::SameIdentity { name: name(), other });
         }
         let incarnation = self.fleet[id].incarnation;
-        self.placement.everywhere_mut().forget_due(incarnation);
         let can_get_nodes = subtree.is_unknown_obtainable || !subtree.obtainable.is_empty();
         self.unmet.lends(id, can_get_nodes);
         self.fleet.resize(id, subtree, &self.needs, self.now);
         self.placement.is_relay(id);
+        self.placement.everywhere_mut().lends(incarnation);
         self.unplaced = true;
         Ok(())
     }

@@ -102,7 +102,9 @@ impl Executor {
             let room = room.entry(run.need).or_insert_with(|| self.loads.of(run.need).slotted);
             let running = if run.is_staged { 0 } else { run.count.min(*room) };
             *room -= running;
-            let rest = if run.is_staged { Progress::Staged } else { Progress::Sent };
+            // What waits for room below a relay holds none here, and has not ended.
+            let is_staged = run.is_staged && self.subtree.is_none();
+            let rest = if is_staged { Progress::Staged } else { Progress::Sent };
             let halves = [
                 (run.first, running, Progress::Running),
                 (run.first + running, run.count - running, rest),

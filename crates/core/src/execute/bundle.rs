@@ -90,6 +90,11 @@ impl Queued {
             && other.data.is_none()
     }
 
+    /// The number of this attempt, from 1.
+    pub(super) fn attempt(&self) -> u32 {
+        self.tries.attempt().saturating_add(self.class.attempts_before)
+    }
+
     /// How they are started behind others.
     pub(super) fn to_more(&self) -> More {
         More {
@@ -97,7 +102,7 @@ impl Queued {
             count: self.count,
             rows: self.rows.clone(),
             row: self.row,
-            attempt: self.tries.attempt(),
+            attempt: self.attempt(),
         }
     }
 }

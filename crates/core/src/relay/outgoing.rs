@@ -5,7 +5,7 @@ use crate::data::declared::Declared;
 use crate::dispatch::{BatchId, Held, Prepare};
 use crate::limits::{RELAY_SUBMISSION_BYTES_MAX, RELAY_SUBMISSIONS_MAX, SUBMISSION_TASKS_MAX};
 use crate::runset::RunSet;
-use crate::task::{Packed, Rows, Submission, TaskClass, TaskId};
+use crate::task::{Everywhere, Packed, Resources, Rows, Submission, TaskClass, TaskId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -14,6 +14,9 @@ use std::sync::Arc;
 pub(super) struct Template {
     bytes: Arc<Vec<u8>>,
     classes: Vec<TaskClass>,
+    /// Its tasks run once on each executor below that offers this. They have one row, and
+    /// are submitted together.
+    everywhere: Option<Resources>,
 }
 
 /// Tasks in a row, of one class of a template.
@@ -45,6 +48,9 @@ struct Sent {
 #[derive(Debug)]
 pub(super) struct Refused(Sent);
 
+/// Numbers below, as (first, count).
+type Numbers = (u64, u64);
+
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
@@ -70,13 +76,19 @@ impl Outgoing {
     }
 
     pub(super) fn prepare(&mut self, prepare: Prepare) {
-        // Whoever counts the tries of a task counts them alone.
+        // Whoever counts the tries of a task counts them alone: those of a task that is for
+        // one executor are counted where that is.
+        let is_own = prepare.everywhere.is_some();
         let classes = prepare
             .classes
             .into_iter()
-            .map(|class| TaskClass { retries: 0, lenders: 0, ..class })
+            .map(|class| {
+                let retries = if is_own { class.retries } else { 0 };
+                TaskClass { retries, lenders: 0, ..class }
+            })
             .collect();
-        let template = Template { bytes: prepare.template, classes };
+        let everywhere = prepare.everywhere;
+        let template = Template { bytes: prepare.template, classes, everywhere };
         self.templates.insert(prepare.batch, Arc::new(template));
     }
 
@@ -86,6 +98,11 @@ impl Outgoing {
 
     pub(super) fn forget_all(&mut self) {
         self.templates.clear();
+    }
+
+    /// Whether tasks of a template run once on each executor below.
+    pub(super) fn is_everywhere(&self, batch: BatchId) -> bool {
+        self.templates.get(&batch).is_some_and(|template| template.everywhere.is_some())
     }
 
     /// Queues tasks. Returns false if their template is not known.
@@ -102,12 +119,17 @@ impl Outgoing {
         if self.is_broken || self.sent.len() >= RELAY_SUBMISSIONS_MAX {
             return None;
         }
+        // How many numbers such a submission has is known when it is accepted.
+        if self.sent.back().is_some_and(Sent::is_everywhere) {
+            return None;
+        }
         let mut runs = vec![self.waiting.pop_front()?];
         let (mut count, mut bytes) = (runs[0].tasks.held.count, runs[0].tasks.bytes());
         // Tasks of one template come together where their rows can.
         while let (Some(last), Some(next)) = (runs.last(), self.waiting.front())
             && Arc::ptr_eq(&last.template, &next.template)
-            && last.tasks.joins(&next.tasks)
+            && last.tasks.held.tries.ended() == next.tasks.held.tries.ended()
+            && (last.is_everywhere() || last.tasks.joins(&next.tasks))
             && bytes + next.tasks.bytes() <= RELAY_SUBMISSION_BYTES_MAX
             && count + next.tasks.held.count <= SUBMISSION_TASKS_MAX
         {
@@ -127,9 +149,15 @@ impl Outgoing {
         Some((first, submission, numbered))
     }
 
-    /// The submission that was sent first is accepted.
-    pub(super) fn accepted(&mut self) {
-        self.sent.pop_front();
+    /// The submission that was sent first is accepted, as so many tasks. Returns the numbers
+    /// that it lacks: there were fewer executors than the dispatcher above knew.
+    pub(super) fn accepted(&mut self, count: u64) -> Option<Numbers> {
+        let sent = self.sent.pop_front()?;
+        if !sent.is_everywhere() || count >= sent.count {
+            return None;
+        }
+        self.next = sent.first + count;
+        Some((self.next, sent.count - count))
     }
 
     /// The submission that was sent first is refused. Returns the numbers below, as
@@ -197,6 +225,11 @@ impl Outgoing {
         {
             let held = last.tasks.held;
             let part = count.min(held.count);
+            if last.is_everywhere() && part < held.count {
+                // They go back together, or some executor would run two of them.
+                self.waiting.push_back(last);
+                break;
+            }
             let left = held.count - part;
             count -= part;
             taken.push(Held { first: TaskId(held.first.0 + left), count: part, ..held });
@@ -219,14 +252,33 @@ impl Outgoing {
 
 impl Refused {
     /// The numbers below that its tasks do not have, as (first, count).
-    pub(super) fn numbers(&self) -> (u64, u64) {
+    pub(super) fn numbers(&self) -> Numbers {
         (self.0.first, self.0.count)
+    }
+
+    /// Whether each executor below was to run its tasks.
+    pub(super) fn is_everywhere(&self) -> bool {
+        self.0.is_everywhere()
+    }
+}
+
+impl Sent {
+    fn is_everywhere(&self) -> bool {
+        self.runs.iter().any(Waiting::is_everywhere)
     }
 }
 
 impl Waiting {
+    fn is_everywhere(&self) -> bool {
+        self.template.everywhere.is_some()
+    }
+
     /// Those of the tasks that are `held`, `from` of them before.
     fn part(&self, from: u64, held: Held) -> Waiting {
+        if self.is_everywhere() {
+            let tasks = Tasks { held, ..self.tasks.clone() };
+            return Waiting { template: Arc::clone(&self.template), tasks };
+        }
         let Tasks { class, rows, data, .. } = &self.tasks;
         let rows = rows.slice(from, held.count);
         let data = data.as_ref().map(|data| data.slice(from, held.count));
@@ -265,8 +317,34 @@ fn data_of(runs: &[Waiting]) -> Option<Arc<Declared>> {
     }))
 }
 
+/// A class of tasks at which so many attempts have ended above.
+fn later(class: &TaskClass, ended: u32) -> TaskClass {
+    let attempts_before = class.attempts_before.saturating_add(ended);
+    TaskClass { attempts_before, ..class.clone() }
+}
+
+/// The submission of a task that is to run on up to `count` executors.
+fn everywhere_of(run: &Waiting, offering: Resources, count: u64) -> Submission {
+    let Tasks { class, rows, data, .. } = run.tasks.clone();
+    Submission {
+        count: 1,
+        template: run.template.bytes.clone(),
+        rows,
+        classes: run.template.classes.clone(),
+        class_runs: vec![(1, class)],
+        names: None,
+        after: Vec::new(),
+        data: data.map(Arc::new),
+        everywhere: Some(Everywhere { offering, lent: Some(count), ..Everywhere::default() }),
+    }
+}
+
+/// The submission of these runs, of one template, at whose tasks as many attempts have ended.
 fn submission_of(runs: &[Waiting], count: u64) -> Submission {
-    let template = &runs[0].template;
+    let (template, ended) = (&runs[0].template, runs[0].tasks.held.tries.ended());
+    if let Some(offering) = &template.everywhere {
+        return everywhere_of(&runs[0], offering.clone(), count);
+    }
     let rows = match (&runs[0].tasks.rows, runs) {
         (rows @ Rows::Computed { .. }, _) | (rows, [_]) => rows.clone(),
         (_, several) => {
@@ -292,7 +370,7 @@ fn submission_of(runs: &[Waiting], count: u64) -> Submission {
         count,
         template: template.bytes.clone(),
         rows,
-        classes: template.classes.clone(),
+        classes: template.classes.iter().map(|class| later(class, ended)).collect(),
         class_runs,
         names: None,
         after: Vec::new(),

@@ -71,6 +71,10 @@ impl Results {
 /// Whether tasks came back from below without having run, other than by an order
 /// from above.
 pub(super) fn is_unstarted(finished: &Finished) -> bool {
+    // One that was for an executor alone is for no other.
+    if finished.detail.as_ref().is_some_and(|detail| !detail.executor.is_empty()) {
+        return false;
+    }
     match finished.outcome {
         Outcome::Cancelled => finished.executor.is_none(),
         Outcome::Unschedulable | Outcome::UpstreamFailed(_) => true,

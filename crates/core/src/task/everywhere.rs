@@ -12,8 +12,21 @@ pub struct Everywhere {
     /// Only on those that offer this, free or not.
     pub offering: Resources,
     /// The executors, by their incarnations, a task each: the dispatcher fills them
-    /// in.
+    /// in. A relay is there as often as there are nodes below it.
     pub executors: Vec<u64>,
+    /// From a relay: how many tasks it is at most. The details of their results name the
+    /// executors.
+    pub lent: Option<u64>,
+}
+
+impl Everywhere {
+    /// The tasks of an executor, counted from the submission's first: as (first, count).
+    #[must_use]
+    pub fn tasks_of(&self, executor: u64) -> (u64, u64) {
+        let first = self.executors.partition_point(|one| *one < executor);
+        let count = self.executors[first..].partition_point(|one| *one == executor);
+        (first as u64, count as u64)
+    }
 }
 
 impl Submission {
@@ -37,7 +50,7 @@ impl Submission {
     }
 
     /// The submission of a task that is to run everywhere, with a task for each of
-    /// these executors.
+    /// these executors, which are in order.
     #[must_use]
     pub fn placed(mut self, executors: Vec<u64>) -> Submission {
         self.count = executors.len() as u64;
@@ -47,7 +60,8 @@ impl Submission {
             data.inputs = Lists::Same(data.inputs.of(0).to_vec());
             data.outputs = Lists::default();
         }
-        self.everywhere = Some(Everywhere { executors, ..Everywhere::default() });
+        let asked = self.everywhere.take().unwrap_or_default();
+        self.everywhere = Some(Everywhere { joining: false, executors, ..asked });
         self
     }
 }

@@ -77,8 +77,12 @@ fn busy_executor(tasks: u64) -> Executor {
     let mut executor = Executor::new(1, String::new(), Resources::cpus(1));
     executor.handle(Time(0), execute::Event::Connected);
     let class = TaskClass { kind: Kind::Sleep, ..TaskClass::default() };
-    let prepare =
-        Prepare { batch: BatchId(1), template: Arc::new(Vec::new()), classes: vec![class] };
+    let prepare = Prepare {
+        batch: BatchId(1),
+        template: Arc::new(Vec::new()),
+        classes: vec![class],
+        everywhere: None,
+    };
     let range = Range { start: 0, step: 1, count: tasks };
     let assigned = Assigned {
         batch: BatchId(1),

@@ -297,8 +297,8 @@ fn bounded(detail: Detail) -> ([u64; 4], Outcome) {
 #[test]
 fn a_report_is_cut_where_it_is_too_long_and_nowhere_else() {
     let (capture, error, value) = (CAPTURE_BYTES_MAX, ERROR_BYTES_MAX, VALUE_BYTES_MAX);
-    let streams = 2 * URL_BYTES_MAX as u64;
-    let texts = ERROR_BYTES_MAX + OUTPUTS_BYTES_MAX + streams + ENVELOPE_BYTES_MAX;
+    let (streams, path) = (2 * URL_BYTES_MAX as u64, EXECUTOR_PATH_BYTES_MAX as u64);
+    let texts = ERROR_BYTES_MAX + OUTPUTS_BYTES_MAX + streams + path + ENVELOPE_BYTES_MAX;
     let room = REPORT_BYTES_MAX - texts;
     let same = |lengths: [u64; 4]| {
         let [stdout, stderr, error, value] = lengths;

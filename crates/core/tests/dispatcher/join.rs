@@ -48,6 +48,7 @@ fn an_executor_that_has_too_much_drops_what_waits_and_tells_of_the_rest() {
         batch: BatchId(0),
         template: Arc::new(Vec::new()),
         classes: vec![TaskClass::default()],
+        everywhere: None,
     };
     let assigned = |run: usize| Assigned {
         data: None,

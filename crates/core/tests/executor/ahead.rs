@@ -66,6 +66,7 @@ fn sent(count: u64, capacity: Resources) -> Executor {
             batch: BatchId(0),
             template: Arc::new(Vec::new()),
             classes: vec![TaskClass::default()],
+            everywhere: None,
         }],
         assign: vec![Assigned {
             data: None,

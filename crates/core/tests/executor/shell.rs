@@ -146,7 +146,12 @@ pub(crate) fn order(class: TaskClass, runs: Vec<(u64, u64)>) -> Order {
         rows: Rows::Computed { factors: Vec::new(), offset: first },
     };
     Order {
-        prepare: vec![Prepare { batch, template: Arc::new(Vec::new()), classes: vec![class] }],
+        prepare: vec![Prepare {
+            batch,
+            template: Arc::new(Vec::new()),
+            classes: vec![class],
+            everywhere: None,
+        }],
         assign: runs.into_iter().map(assign).collect(),
         forget: vec![batch],
         ..Order::default()

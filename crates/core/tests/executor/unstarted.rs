@@ -40,6 +40,7 @@ fn executor(kind: Kind) -> Executor {
             batch: BatchId(0),
             template: Arc::new(Vec::new()),
             classes: vec![TaskClass { kind, ..TaskClass::default() }],
+            everywhere: None,
         }],
         assign: vec![Assigned {
             data: Some(Box::new(data)),

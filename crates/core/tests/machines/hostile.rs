@@ -292,10 +292,12 @@ fn runs() -> impl Strategy<Value = Vec<(u64, u64)>> {
 
 fn order() -> impl Strategy<Value = Order> {
     let batch = (0..3u64).prop_map(BatchId);
-    let prepare = (batch.clone(), vec(class(), 0..3)).prop_map(|(batch, classes)| Prepare {
+    let prepare = (batch.clone(), vec(class(), 0..3), any::<bool>());
+    let prepare = prepare.prop_map(|(batch, classes, is_everywhere)| Prepare {
         batch,
         template: Arc::default(),
         classes,
+        everywhere: is_everywhere.then(Resources::default),
     });
     let assigned = (batch.clone(), held(), 0..3u32).prop_map(|(batch, held, class)| Assigned {
         data: None,
@@ -495,7 +497,7 @@ proptest! {
                 Said::Connected(false) => relay.handle(now, relay::Event::Disconnected),
                 Said::Ends(_) if !sent.is_empty() => {
                     let (first, count): (TaskId, u64) = sent.remove(0);
-                    relay.handle(now, relay::Event::Accepted);
+                    relay.handle(now, relay::Event::Accepted { count });
                     let results = vec![finished(first, count)];
                     relay.handle(now, relay::Event::Results { from: delivered, results });
                     delivered += count;

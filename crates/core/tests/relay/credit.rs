@@ -173,7 +173,8 @@ fn a_recall_takes_back_what_waits_below_and_nothing_is_acknowledged_too_early() 
         tries: Tries::default(),
     };
     let classes = vec![TaskClass { retries: 3, ..sleep(1, 0) }];
-    let prepare = Prepare { batch: BatchId(0), template: Arc::default(), classes };
+    let prepare =
+        Prepare { batch: BatchId(0), template: Arc::default(), classes, everywhere: None };
     let assigned = Assigned {
         batch: BatchId(0),
         instance: InstanceId(9),
@@ -192,7 +193,7 @@ fn a_recall_takes_back_what_waits_below_and_nothing_is_acknowledged_too_early() 
     };
     assert_eq!(notes[..], [Note::Sent { below: 100, held: held(40, 10) }]);
     assert_eq!((*first, submission.count, submission.classes[0].retries), (TaskId(100), 10, 0));
-    relay.handle(now, Event::Accepted);
+    relay.handle(now, Event::Accepted { count: 10 });
 
     relay.handle(now, Event::Order(Order { recall: 4, ..Order::default() }));
     assert_eq!(actions(&mut relay), [Action::Withdraw(4)]);
@@ -246,6 +247,45 @@ fn a_recall_takes_back_what_waits_below_and_nothing_is_acknowledged_too_early() 
     let [Action::Update(update)] = &said[..] else { panic!("{said:?}") };
     assert_eq!(update.reports.iter().map(|report| report.count).sum::<u64>(), 4);
     assert_eq!(relay.tasks(), 0);
+}
+
+#[test]
+fn classes_say_which_attempt_it_is_above() {
+    let mut relay = Relay::new(1, 2, "relay".to_owned());
+    relay.begin(InstanceId(3), 0);
+    relay.handle(Time(1), Event::Subtree(Subtree::default()));
+    relay.handle(Time(1), Event::Connected { above: Time(1) });
+    actions(&mut relay);
+    // One that was tried below another relay before.
+    let class = TaskClass { attempts_before: 4, ..sleep(1, 0) };
+    let classes = vec![class];
+    let (batch, template) = (BatchId(0), Arc::default());
+    let prepare = vec![Prepare { batch, template, classes, everywhere: None }];
+    let range =
+        |count| Rows::Computed { factors: vec![Range { start: 0, step: 1, count }], offset: 0 };
+    let assigned = |first, failures| Assigned {
+        batch,
+        instance: InstanceId(9),
+        first: TaskId(first),
+        count: 1,
+        class: 0,
+        tries: Tries { failures, losses: 1 },
+        rows: range(1),
+        data: None,
+    };
+    let assign = vec![assigned(0, 0), assigned(1, 0), assigned(2, 2)];
+    relay.handle(Time(2), Event::Order(Order { prepare, assign, ..Order::default() }));
+    let submitted = actions(&mut relay).into_iter().filter_map(|action| match action {
+        Action::Submit { submission, .. } => {
+            Some((submission.count, submission.classes[0].attempts_before))
+        }
+        _ => None,
+    });
+    // Tasks that differ in that are no one submission.
+    let submitted: Vec<(u64, u32)> = submitted.collect();
+    assert!(submitted.iter().all(|(_, before)| [5, 7].contains(before)), "{submitted:?}");
+    assert_eq!(submitted.iter().map(|(count, _)| count).sum::<u64>(), 3);
+    assert_eq!(submitted.last(), Some(&(1, 7)));
 }
 
 /// What a site's provisioner is told: needs in CPUs, and how many tasks.

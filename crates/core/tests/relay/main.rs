@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod credit;
+mod everywhere;
 mod objects;
 #[allow(dead_code, reason = "other tests draw more")]
 #[path = "../machines/rng.rs"]

@@ -6,7 +6,7 @@ use crate::world::{SECOND, World, assert_empty, assert_room};
 use falkon_core::result::{Outcome, Status};
 use falkon_core::task::{Kind, Resources, TaskClass};
 
-fn class(kind: Kind, cpus: u32, micros: u64) -> TaskClass {
+pub(crate) fn class(kind: Kind, cpus: u32, micros: u64) -> TaskClass {
     TaskClass {
         kind,
         resources: Resources::cpus(cpus),
@@ -16,7 +16,7 @@ fn class(kind: Kind, cpus: u32, micros: u64) -> TaskClass {
 }
 
 /// A tree of this depth, with executors below each relay and some at the root.
-fn tree(seed: u64, depth: usize) -> World {
+pub(crate) fn tree(seed: u64, depth: usize) -> World {
     let mut world = World::new(seed);
     let mut above = vec![0];
     // The deepest are no wider than a chain, or they would cost as much as all others.
@@ -47,7 +47,7 @@ fn tree(seed: u64, depth: usize) -> World {
     world
 }
 
-fn submit_some(world: &mut World) {
+pub(crate) fn submit_some(world: &mut World) {
     for _ in 0..1 + world.rng.below(4) {
         let count = 1 + world.rng.below(60);
         let micros = 1000 + world.rng.below(300_000);
@@ -62,7 +62,7 @@ fn submit_some(world: &mut World) {
 }
 
 /// Goes on until all tasks have ended. What takes an hour will not end.
-fn finish(world: &mut World, seed: u64) {
+pub(crate) fn finish(world: &mut World, seed: u64) {
     let until = world.now + 3600 * SECOND;
     while (world.results.len() as u64) < world.submitted {
         assert!(world.step(until), "seed {seed}: {} tasks ended", world.results.len());

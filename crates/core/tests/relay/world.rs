@@ -14,7 +14,9 @@ use falkon_core::execute::{self, Executor, TaskKey};
 use falkon_core::provision::Waiting;
 use falkon_core::relay::{self, Note, Relay};
 use falkon_core::result::{Finished, Outcome};
-use falkon_core::task::{InstanceId, Range, Resources, Rows, Submission, TaskClass, TaskId, Time};
+use falkon_core::task::{
+    Everywhere, InstanceId, Range, Resources, Rows, Submission, TaskClass, TaskId, Time,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -86,7 +88,7 @@ struct Node {
     connection: Option<ConnectionId>,
     is_gone: bool,
     started: BTreeMap<TaskKey, (u64, Time)>,
-    templates: BTreeMap<execute::TemplateId, ()>,
+    templates: BTreeMap<execute::TemplateId, Vec<u8>>,
 }
 
 pub(crate) struct World {
@@ -109,6 +111,11 @@ pub(crate) struct World {
     pub(crate) starts: u64,
     /// Messages between all parts.
     pub(crate) messages: u64,
+    /// How often processes of executors, by their incarnations, have started the task of a
+    /// submission that runs everywhere, by the submission's number.
+    pub(crate) everywhere: BTreeMap<(u64, u64), u64>,
+    /// How many tasks the last submission became.
+    accepted: u64,
     instance: Option<InstanceId>,
     /// What the root has withdrawn last.
     withdrawn: Vec<(u64, u64)>,
@@ -133,6 +140,8 @@ impl World {
             submitted: 0,
             starts: 0,
             messages: 0,
+            everywhere: BTreeMap::new(),
+            accepted: 0,
             instance: None,
             withdrawn: Vec::new(),
             data: data::Data::default(),
@@ -220,6 +229,38 @@ impl World {
         let event =
             dispatch::Event::Submit { connection, request, instance, first, client: 1, submission };
         self.tell(0, event);
+    }
+
+    /// Submits a task at the root that runs on each executor. Returns how many tasks that are:
+    /// they are the last that were submitted.
+    pub(crate) fn submit_everywhere(&mut self, number: u64, class: TaskClass) -> u64 {
+        let (connection, request) = (CLIENT, 5);
+        let (instance, first) = (self.instance.expect("it was created"), TaskId(self.submitted));
+        let submission = Submission {
+            count: 1,
+            template: Arc::new(number.to_le_bytes().to_vec().repeat(2)),
+            rows: Rows::Computed {
+                factors: vec![Range { start: 0, step: 1, count: 1 }],
+                offset: 0,
+            },
+            classes: vec![class],
+            class_runs: vec![(1, 0)],
+            names: None,
+            after: Vec::new(),
+            data: None,
+            everywhere: Some(Everywhere::default()),
+        };
+        self.accepted = 0;
+        let event =
+            dispatch::Event::Submit { connection, request, instance, first, client: 1, submission };
+        self.tell(0, event);
+        self.submitted += self.accepted;
+        self.accepted
+    }
+
+    /// The processes of all executors.
+    pub(crate) fn incarnations(&self) -> Vec<u64> {
+        self.nodes.iter().map(|node| node.incarnation).collect()
     }
 
     /// Cancels tasks at the root.

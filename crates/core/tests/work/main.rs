@@ -218,6 +218,7 @@ fn ordered(first: u64, count: u64, rows: &Rows, acknowledged: u64) -> Order {
         batch,
         template: Arc::default(),
         classes: vec![TaskClass { kind: Kind::Process, ..TaskClass::default() }],
+        everywhere: None,
     };
     Order {
         acknowledged,

@@ -292,9 +292,9 @@ impl World<'_> {
                 self.subscribe_relay(number, instance, 0);
                 return Ok(());
             }
-            ToClient::Accepted { request, .. } => {
+            ToClient::Accepted { request, count, .. } => {
                 relay.asked.remove(&request);
-                CoreEvent::Accepted
+                CoreEvent::Accepted { count }
             }
             ToClient::Withdrawn { request, runs } => {
                 relay.asked.remove(&request);

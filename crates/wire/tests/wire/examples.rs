@@ -101,6 +101,7 @@ fn class() -> TaskClass {
         estimate_micros: 1_500_000,
         replicas: 2,
         lenders: 8,
+        attempts_before: 3,
         ..TaskClass::default()
     }
 }
@@ -299,6 +300,7 @@ fn detail() -> Option<Arc<Detail>> {
             read_bytes: 4096,
             written_bytes: 0,
         }),
+        executor: "site-a/node-7".to_owned(),
     }))
 }
 
@@ -667,7 +669,12 @@ fn to_executor() -> Vec<(&'static str, ToExecutor)> {
     let order = Order {
         data: None,
         acknowledged: 8,
-        prepare: vec![Prepare { batch: BatchId(5), template, classes: vec![class()] }],
+        prepare: vec![Prepare {
+            batch: BatchId(5),
+            template,
+            classes: vec![class()],
+            everywhere: Some(class().resources),
+        }],
         assign: vec![assigned(0, submission().rows), assigned(2, task_array().rows)],
         recall: 3,
         cancel: held(),

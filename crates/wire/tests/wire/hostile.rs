@@ -251,9 +251,9 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     // Results with what was staged.
     let captured = b"\x94\xa0\x00\xc0\xc0";
     let usage = b"\x93\x92\x00\x00\x92\x00\x00\x92\x00\x00";
-    let head = [&b"\x99"[..], captured, captured, b"\xa0\xa0", usage, b"\x00\xc0"].concat();
-    let detail = [&head[..], b"\x90\xc0"].concat();
-    let named = [&head[..], &list_of(b"\xa0"), b"\xc0"].concat();
+    let head = [&b"\x9a"[..], captured, captured, b"\xa0\xa0", usage, b"\x00\xc0"].concat();
+    let detail = [&head[..], b"\x90\xc0\xa0"].concat();
+    let named = [&head[..], &list_of(b"\xa0"), b"\xc0\xa0"].concat();
     let report = [&b"\x98\x00\x00\x00\x92\x00\x00\x91\x09\x00\x00"[..], &detail].concat();
     let one = [&b"\x91\x98\x00\x00\x00\x92\x00\x00\x91\x09\x00\x00"[..], &named].concat();
     for reports in [list_of(&report), one] {

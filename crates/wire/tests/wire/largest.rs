@@ -144,6 +144,7 @@ fn detail(bytes: usize) -> Arc<Detail> {
             read_bytes: NUMBER,
             written_bytes: NUMBER,
         }),
+        executor: String::new(),
     })
 }
 
@@ -409,7 +410,7 @@ fn the_largest_message_of_every_kind_to_an_executor_fits_a_frame() {
         data: None,
     };
     let discard = runs(ORDER_DISCARDED_RUNS_MAX);
-    let prepare = Prepare { batch: BatchId(NUMBER), template, classes };
+    let prepare = Prepare { batch: BatchId(NUMBER), template, classes, everywhere: None };
     let all = [
         ToExecutor::Welcome { now: TIME, peer_secret: Some(Hidden([7; 32])) },
         ToExecutor::Order(Order { prepare: vec![prepare], ..Order::default() }),

@@ -11,8 +11,8 @@ use falkon_core::dispatch::{
 };
 use falkon_core::encoded::Encoded;
 use falkon_core::limits::{
-    ERROR_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, RECORD_BYTES_MAX, RECORD_RUNS_MAX,
-    TASK_NAME_BYTES_MAX, URL_BYTES_MAX, VALUE_BYTES_MAX,
+    ERROR_BYTES_MAX, EXECUTOR_PATH_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, RECORD_BYTES_MAX,
+    RECORD_RUNS_MAX, TASK_NAME_BYTES_MAX, URL_BYTES_MAX, VALUE_BYTES_MAX,
 };
 use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, ResourceUsage, Tries,
@@ -325,6 +325,7 @@ fn the_largest_report_fits_updates_records_and_deliveries() {
                 read_bytes: u64::MAX,
                 written_bytes: u64::MAX,
             }),
+            executor: "n".repeat(2 * EXECUTOR_PATH_BYTES_MAX),
         };
         let (number, task, time) = (u64::MAX, TaskId(u64::MAX - 1), Time(u64::MAX));
         let tries = Tries { failures: u32::MAX, losses: u32::MAX };

@@ -191,14 +191,12 @@ pub(crate) fn submission() -> impl Strategy<Value = Submission> {
         option::of(packed()),
         vec(after(), 0..3),
         option::of(declared()),
-        option::of((any::<bool>(), resources(), vec(number(), 0..3))),
+        option::of((any::<bool>(), resources(), vec(number(), 0..3), option::of(number()))),
     )
         .prop_map(
             |(count, template, rows, classes, class_runs, names, after, data, everywhere)| {
-                let everywhere = everywhere.map(|(joining, offering, executors)| Everywhere {
-                    joining,
-                    offering,
-                    executors,
+                let everywhere = everywhere.map(|(joining, offering, executors, lent)| {
+                    Everywhere { joining, offering, executors, lent }
                 });
                 Submission {
                     data,
@@ -307,8 +305,9 @@ fn assigned() -> impl Strategy<Value = Assigned> {
 }
 
 fn prepare() -> impl Strategy<Value = Prepare> {
-    (batch(), bytes().prop_map(Arc::new), vec(class(), 0..3))
-        .prop_map(|(batch, template, classes)| Prepare { batch, template, classes })
+    (batch(), bytes().prop_map(Arc::new), vec(class(), 0..3), option::of(resources())).prop_map(
+        |(batch, template, classes, everywhere)| Prepare { batch, template, classes, everywhere },
+    )
 }
 
 pub(crate) fn order() -> impl Strategy<Value = Order> {

@@ -52,7 +52,7 @@ fn python_list(above: &[&str], fields: &[&str], rows: &[OptionRow], indent: &str
             Some(row) => format!("found[\"{}\"]", row.field),
             None if place == ["kind"] => "kind".to_owned(),
             // Calls name no archives.
-            None if place == ["unpacks"] => "0".to_owned(),
+            None if place == ["unpacks"] || place == ["attempts_before"] => "0".to_owned(),
             None if place == ["resources"] => {
                 python_list(&place, Resources::FIELDS, rows, &format!("{indent}    "))
             }

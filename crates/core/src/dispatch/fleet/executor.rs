@@ -219,6 +219,17 @@ impl Executor {
         own.into_iter().chain(below.map(|class| &class.capacity))
     }
 
+    /// How many nodes there are that offer this, free or not, to tasks whose data ask so
+    /// much: itself, or those below a relay. What a relay lends is not known when it joins.
+    pub(in crate::dispatch) fn nodes_offering(&self, offering: &Resources, data: DataNeed) -> u64 {
+        match &self.subtree {
+            None if self.capacity == Resources::default() => 0,
+            None => u64::from(self.capacity.fits(offering)),
+            Some(_) if data > DataNeed::Stored => 0,
+            Some(subtree) => subtree.nodes_offering(offering, data > DataNeed::None),
+        }
+    }
+
     /// Whether tasks of this need could ever run there.
     pub(in crate::dispatch) fn offers(&self, need: &Need) -> bool {
         let fits = match &self.subtree {

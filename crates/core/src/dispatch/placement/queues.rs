@@ -28,7 +28,7 @@ pub(in crate::dispatch) struct DataTasks {
 }
 
 /// The class and the tries that a task brings with it through the queue.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::dispatch) struct Past {
     pub(in crate::dispatch) class: u32,
     pub(in crate::dispatch) tries: Tries,

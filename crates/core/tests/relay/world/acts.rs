@@ -54,6 +54,7 @@ impl World {
             match reply {
                 Reply::Created(instance) => self.instance = Some(instance),
                 Reply::Withdrawn(runs) => self.withdrawn = runs,
+                Reply::Accepted { count, .. } => self.accepted = count,
                 _ => {}
             }
             return;
@@ -74,7 +75,12 @@ impl World {
                 self.subscribe(site, instance, first);
                 return;
             }
-            (Some(Asked::Submit), Reply::Accepted { .. }) => relay::Event::Accepted,
+            (Some(Asked::Submit), Reply::Accepted { count, .. }) => {
+                relay::Event::Accepted { count }
+            }
+            (Some(Asked::Submit), Reply::Refused(error @ RequestError::NoExecutors)) => {
+                relay::Event::Refused { why: Some(error.to_string()) }
+            }
             (Some(Asked::Submit), Reply::Refused(error)) => panic!("refused: {error}"),
             (Some(Asked::Withdraw), Reply::Withdrawn(runs)) => relay::Event::Withdrawn(runs),
             (Some(Asked::Subscribe | Asked::Other), Reply::Done) => return,
@@ -172,7 +178,15 @@ impl World {
                     let event = dispatch::Event::Update { connection, update };
                     self.send(connection, true, Happening::Up(connection, event));
                 }
+                execute::Action::Prepare { template, bytes } => {
+                    there.templates.insert(template, bytes.to_vec());
+                }
                 execute::Action::Start(start) => {
+                    let template = there.templates.get(&start.template);
+                    if let Some(number) = template.and_then(|bytes| bytes.chunks_exact(8).nth(1)) {
+                        let number = u64::from_le_bytes(number.try_into().unwrap());
+                        *self.everywhere.entry((number, incarnation)).or_default() += 1;
+                    }
                     there.started.insert(start.key, (start.count, Time(self.now)));
                     self.starts += start.count;
                     if let Some(data) = &start.data {

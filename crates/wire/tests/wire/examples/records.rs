@@ -120,6 +120,7 @@ fn everywhere() -> Submission {
             joining: true,
             offering: Resources { gpus: 1, ..Resources::default() },
             executors: Vec::new(),
+            lent: None,
         }),
         ..task_array()
     }

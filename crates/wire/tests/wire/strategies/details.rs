@@ -27,9 +27,9 @@ pub(super) fn cause() -> impl Strategy<Value = Cause> {
 
 pub(super) fn detail() -> impl Strategy<Value = Arc<Detail>> {
     let rest = (text(), bytes(), usage(), number(), option::of(cause()), vec(text(), 0..3));
-    let rest = (rest, option::of(resource_usage()));
+    let rest = (rest, option::of(resource_usage()), text());
     (captured(), captured(), rest).prop_map(|(stdout, stderr, rest)| {
-        let ((error, value, usage, staging_micros, cause, outputs), resources) = rest;
+        let ((error, value, usage, staging_micros, cause, outputs), resources, executor) = rest;
         Arc::new(Detail {
             stdout,
             stderr,
@@ -40,6 +40,7 @@ pub(super) fn detail() -> impl Strategy<Value = Arc<Detail>> {
             cause,
             outputs,
             resources,
+            executor,
         })
     })
 }
