@@ -1,9 +1,41 @@
-"""Access files of instances: what opens an instance on other connections than the one on
-which it was created."""
+"""Access files: those that users name, and those of instances, which open an instance on
+other connections than the one on which it was created."""
 
 import os
 from contextlib import contextmanager
-from typing import Iterator, Optional, Tuple
+from typing import Iterator, Optional, Sequence, Tuple, Union
+
+Path = Union[str, "os.PathLike[str]"]
+Access = Union[None, Path, Sequence[Path]]
+"""No dispatcher, that of an access file, or those of several."""
+
+
+def places_of(access: Access) -> Tuple[Optional[str], Tuple[str, ...]]:
+    """The access file of one dispatcher, or those of several."""
+    if access is None:
+        return None, ()
+    if isinstance(access, (str, os.PathLike)):
+        return os.fspath(access), ()
+    if not isinstance(access, (list, tuple)):
+        raise TypeError("access is an access file, or a list of several, not %r" % (access,))
+    named = tuple(map(os.fspath, access))
+    if not named:
+        raise ValueError("the list of access files is empty: leave it out for calls on this machine")
+    return (named[0], ()) if len(named) == 1 else (None, named)
+
+
+def key_of(access: Access) -> Union[None, Path, Tuple[Path, ...]]:
+    """What tells access files from others, for keys of mappings."""
+    return tuple(access) if isinstance(access, list) else access  # type: ignore[return-value]
+
+
+def check_one(access: Access) -> None:
+    """Refuses several access files, for what speaks to one dispatcher."""
+    if isinstance(access, (list, tuple)):
+        raise TypeError(
+            "a client is one dispatcher's: falkon.Executor([...]) makes calls, and `falkon run "
+            "--access A --access B` runs tasks, on the executors of several"
+        )
 
 
 def _of_instance(path: str, instance: int, secret: bytes) -> Optional[bytes]:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import Any, AsyncIterator, Callable, Dict, ForwardRef, Optional, TypeVar, get_args, get_origin
 
 from . import _client, _requests
+from ._access import check_one
 from ._client import SHOWN_SECONDS, answer_of, command_of
 from ._progress import Progress
 from ._requests import Path, Request, Result
@@ -86,6 +87,7 @@ class AsyncClient:
     any longer; tasks go on."""
 
     def __init__(self, access: Optional[Path] = None):
+        check_one(access)
         self.access = access
         self.data = AsyncData(self)
         self.provision = AsyncProvision(self)

@@ -20,6 +20,7 @@ from typing import (
 )
 
 from . import _requests
+from ._access import check_one
 from ._program import find
 from ._progress import Progress
 from ._requests import ClientError, Path, Request, Result, Text
@@ -67,6 +68,7 @@ class Client:
     """
 
     def __init__(self, access: Optional[Path] = None):
+        check_one(access)
         self.access = access
         self.data = Data(self)
         self.provision = Provision(self)

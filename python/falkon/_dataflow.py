@@ -9,7 +9,9 @@ import struct
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple
 
 from ._calls import PICKLED, dumps
+from ._errors import NoRoom
 from ._futures import Future
+from ._objects import PAYLOAD_BYTES
 from ._references import Maker, Uses, failure_of, has_value, pickling
 
 if TYPE_CHECKING:
@@ -71,8 +73,13 @@ def with_given(
             parts.append(PICKLED + dumps(future._result))
         else:
             parts.append(stored or b"")
-    if sum(len(part) for part in parts if isinstance(part, bytes)) > GIVEN_BYTES_MAX:
-        parts = objects.pack(parts)
+    length = sum(len(part) for part in parts if isinstance(part, bytes))
+    if length > GIVEN_BYTES_MAX:
+        try:
+            parts = objects.pack(parts)
+        except NoRoom:
+            if length + len(payload) > PAYLOAD_BYTES:
+                raise
     uses = into._objects or Uses()
     with uses:
         for place, part in enumerate(parts):

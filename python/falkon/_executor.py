@@ -26,6 +26,7 @@ from typing import (
 )
 
 from . import _early, _remote
+from ._access import Access, places_of
 from ._arguments import Shared, arguments, use
 from ._calls import PICKLED, Functions, applying, dumps
 from ._connection import AWAY_SECONDS
@@ -64,7 +65,9 @@ class Executor(StandardExecutor):
 
     A :class:`concurrent.futures.Executor`. Without ``access`` it starts what it
     needs on this machine, and nothing of it outlives this process; with it, calls
-    go to the dispatcher that the access file opens.
+    go to the dispatcher that the access file opens. With a list of access files, the
+    executors of all these dispatchers make the calls, as one queue
+    (docs/several-clusters.md).
 
     ``max_workers``
         Calls made side by side on this machine; one per CPU by default.
@@ -81,7 +84,8 @@ class Executor(StandardExecutor):
     ``reconnect``
         Seconds that a dispatcher may be away, because it is started again or the
         network is down, before calls fail with :class:`falkon.SessionLost`; 60 by
-        default. Each call still ends once.
+        default. Each call still ends once. With several access files, the calls of a
+        dispatcher that is away go to the others, and wait while all are away.
     ``output``
         What becomes of what calls write: by default it is written where this
         process writes. A function is given the number of the stream (1 or 2) and
@@ -96,7 +100,7 @@ class Executor(StandardExecutor):
 
     def __init__(
         self,
-        access: Union[None, str, "os.PathLike[str]"] = None,
+        access: Access = None,
         *,
         max_workers: Optional[int] = None,
         initializer: Optional[Callable[..., Any]] = None,
@@ -147,13 +151,13 @@ class Executor(StandardExecutor):
                 starts = _fork.Program
         imports = foreseen() if template and starts is Program else None
         options: List[str] = []
+        place, clusters = places_of(access)
         if access is not None:
             if max_workers is not None or preload:
                 raise ValueError(
                     "max_workers and preload are for workers that are started here; those of a "
                     "dispatcher are set where its executors are started"
                 )
-            access = os.fspath(access)
         else:
             options += ["--here", "--worker", "python=" + sys.executable]
             if max_workers is not None:
@@ -170,7 +174,7 @@ class Executor(StandardExecutor):
         wrap = None
         if initializer is not None:
             wrap = _Wrap(initializer, tuple(initargs))
-        session = Session(options, output, access, reconnect, early, starts)
+        session = Session(options, output, place, reconnect, early, starts, clusters)
         self._shared = _Shared(session, wrap, max_workers or os.cpu_count() or 1, imports)
         self._shared.environment = of_calls
         self._shared.reconnect = reconnect
@@ -193,7 +197,7 @@ class Executor(StandardExecutor):
     def __reduce__(self) -> Any:
         # Calls that are passed it make theirs at the same dispatcher.
         session, wrap = self._shared._session, self._shared._wrap
-        if session.access is None:
+        if session.objects.is_here:
             raise TypeError(
                 "an executor of this machine alone cannot be passed to a call: start a "
                 "dispatcher (`falkon start`) and pass Executor(its access file)"
@@ -201,7 +205,9 @@ class Executor(StandardExecutor):
         initializer = None if wrap is None else wrap._initializer
         environment = self._shared.environment
         archive = None if environment is None else environment.archive.url
-        access = os.path.abspath(session.access)
+        access: Access = tuple(map(os.path.abspath, session.clusters))
+        if session.access is not None:
+            access = os.path.abspath(session.access)
         of_dispatcher = (access, initializer, self._shared.reconnect, archive)
         return _connected, (of_dispatcher, self._class, self._files, self._large)
 
@@ -223,7 +229,8 @@ class Executor(StandardExecutor):
         ``large_result=True``: where a dispatcher is between, the values of calls that
         are submitted stay in the cache of the executor that made the call. Calls that
         take one get it from there; it is brought here when ``result()`` is asked for,
-        and made again if it is lost.
+        and made again if it is lost. With several access files values are always brought
+        here.
         """
         inputs, outputs = (listed(name, options.pop(name, ())) for name in ("inputs", "outputs"))
         large = options.pop("large_result", False)
@@ -365,7 +372,7 @@ class Executor(StandardExecutor):
             raise ValueError("each executor would write the same files: leave out outputs and large_result")
         shared = self._shared
         session = shared.session()
-        if session.access is None:
+        if session.objects.is_here:
             return [self.submit(fn, *args, **kwargs)]
         first: First[T] = First()
         kind = shared.kind(fn, self._class)
@@ -394,8 +401,10 @@ class Executor(StandardExecutor):
         """
         from ._client import Client
 
-        access = self._shared.session().access
-        return [] if access is None else Client(access).broadcast(*objects, to=to)
+        session = self._shared.session()
+        dispatchers = session.clusters or filter(None, [session.access])
+        have = [Client(access).broadcast(*objects, to=to) for access in dispatchers]
+        return list(itertools.chain.from_iterable(have))
 
     def put(self, value: T) -> Future[T]:
         """A future that has this value, for many calls that take it.

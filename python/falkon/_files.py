@@ -43,12 +43,21 @@ def call_name(url: str, place: int, is_written: bool) -> str:
 
 def held(session: Maker, url: str) -> Wire:
     """An object that was put into caches (``falkon data put``)."""
+    if session.clusters:
+        raise ValueError(_only_one(url))
     if session.access is None:
         raise ValueError("no call writes %s" % url)
     found = asked("where", session.access, "--json", url)
     if found.get("version") is None:
         raise FalkonError("no executor holds %s" % url)
     return [bytes.fromhex(found["id"]), found["url"], found["version"], found["size"]]
+
+
+def _only_one(url: str) -> str:
+    return (
+        "%s is in caches, and the executors of several dispatchers have none in common: name a "
+        "path that all of them can read, or a URL" % url
+    )
 
 
 class _Made:
@@ -262,6 +271,8 @@ def writes(uses: Uses, inputs: Any, outputs: Any, session: Maker) -> None:
     """A call is to read and write these files."""
     for one in outputs:
         written = file_of(one)
+        if written.is_in_caches and session.clusters:
+            raise ValueError(_only_one(written.url))
         uses.outputs.append((written, written._written_by()))
     for one in inputs:
         file_of(one).read_by(session, uses)

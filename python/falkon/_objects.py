@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional
 from ._caches import Caches, no_room
 from ._calls import PICKLED, dumps
 from ._classes import Unpickler
-from ._errors import FalkonError
+from ._errors import FalkonError, NoRoom
 from ._futures import Future
 from ._program import new_folder, overflow_of
 from ._references import has_value
@@ -92,14 +92,18 @@ def _remove_folder(folder: str) -> None:
 
 class Objects:
     """The objects of a session: files of this machine, if its workers are here, or
-    else objects in the caches of executors."""
+    else objects in the caches of executors. Where the executors are several dispatchers',
+    there are none."""
 
-    def __init__(self, access: Optional[str], folder: Optional[str] = None) -> None:
-        self._access = access
+    def __init__(
+        self, access: Optional[str], folder: Optional[str] = None, has_objects: bool = True
+    ) -> None:
+        self.is_here = has_objects and access is None
+        """Whether they are files of this machine."""
         self.folder = ""
         self.overflow = ""
         """The folder of output of calls that is too long to be sent, if that is here."""
-        if access is None:
+        if self.is_here:
             self.folder = folder or new_folder()
             self.overflow = overflow_of(self.folder)
         self.caches = None if access is None else Caches(access, LARGE_BYTES)
@@ -153,12 +157,18 @@ class Objects:
         """The object that a pickle is. Calls of a worker have one that is
         ``shared`` in common. ``value`` is what it was made of, if that cannot
         change."""
+        if not self.is_here and self.caches is None:
+            raise NoRoom(
+                "%d bytes, which are more than travel with a call: the executors of several "
+                "dispatchers have no cache in common; write them to a file that all can read, "
+                "and pass its name" % made.length()  # type: ignore[no-untyped-call]
+            )
         # An argument whose file is here is compared with it, which takes a fraction of the
         # time that a hash of all of it does.
-        digest = _digest(made, shared, self._access is None)
+        digest = _digest(made, shared, self.is_here)
         with self._making[digest[0] % MAKING_LOCKS]:
             found = self._by_content.get(digest)
-            if found is not None and self._access is None and not self._is(found, made):
+            if found is not None and self.is_here and not self._is(found, made):
                 found = None
             if found is None:
                 # A number, as one of the same content may be about to go.
@@ -268,7 +278,7 @@ class Objects:
         stored.object = wire
         if self.caches is not None:
             self.caches.adopt(stored)
-        self._results[future] = stored
+            self._results[future] = stored
         return stored
 
     def returned(self, future: Future[Any]) -> Optional[Stored]:
@@ -279,7 +289,7 @@ class Objects:
         """The object that stands for a value that is known here, if it is a
         large one."""
         found = self.returned(future)
-        if self._access is None and found is None and type(future._result) not in NEVER_LARGE:
+        if self.is_here and found is None and type(future._result) not in NEVER_LARGE:
             made = pickled_aside(future._result)
             if made.is_large():
                 found = self.store(made, False)

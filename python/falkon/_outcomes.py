@@ -97,8 +97,11 @@ class Outcomes:
             future._end(FINISHED, None, None)
             return
         data = detail[3]
-        is_here = self._objects.caches is None
+        is_here = self._objects.is_here
         if not is_here and is_in_cache(data):
+            if self._objects.caches is None:
+                # Calls that take it are given it from here.
+                self._long.add(future)
             self._arriving.add(future, self._objects.returned_in_cache(future, data))
             return
         try:

@@ -193,7 +193,7 @@ class Pool:
     """The interface of ``multiprocessing.Pool``, for programs that are written for one.
 
     Without ``access``, calls are made by ``processes`` workers of this machine; with it,
-    by those of the dispatcher that the access file opens. ``executor`` is an
+    by those of the dispatcher that the access file opens, or of several. ``executor`` is an
     :class:`Executor` to use instead, with its options.
 
     A call fails with :class:`WorkerDied` if its worker dies; the others go on. Workers

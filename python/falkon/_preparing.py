@@ -116,6 +116,8 @@ class Preparing:
                 known = list(enumerate(needs)) if has_all else self._known(future)
             error: Optional[BaseException] = None
             try:
+                if self._session.clusters:
+                    _wait_for(known)
                 if known:
                     payload = self._with_given(payload, known, future)
                     if has_all:
@@ -166,3 +168,12 @@ class Preparing:
         left = list(self._calls)
         self._calls.clear()
         return left
+
+
+def _wait_for(known: List[Tuple[int, Future[Any]]]) -> None:
+    """Waits until the values of calls have come that are on their way here."""
+    for _, need in known:
+        try:
+            need.exception()
+        except CancelledError:
+            pass  # Who takes its value fails for that.

@@ -75,6 +75,8 @@ class Maker(abc.ABC):
 
     access: Optional[str]
     """The access file of its dispatcher, if that is not of this session alone."""
+    clusters: Tuple[str, ...]
+    """The access files of the dispatchers whose executors make its calls, if these are several."""
     objects: Any
     """Arguments and values that are too large to travel with calls."""
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from . import _calling
+from ._access import Access
 from ._executor import Executor
 from ._files import File, FileFuture, Skipped, file_of
 from ._futures import FINISHED, Future
@@ -340,7 +341,7 @@ def _paths(value: Any, depth: int) -> Iterator[str]:
 
 
 def run(
-    executor: Union[None, Executor, str, "os.PathLike[str]"] = None,
+    executor: Union[Executor, Access] = None,
     *,
     resume: Union[None, str, "os.PathLike[str]"] = None,
     **options: Any,
@@ -366,8 +367,8 @@ def run(
     file that is in caches alone is always made. The n-th of several equal calls is
     the n-th that there was. Apps with ``cache=False`` are called always.
 
-    ``executor`` makes the calls: an executor, or what access file to reach one
-    with. Without it, it is the one of :func:`use`, or one that is started for this
+    ``executor`` makes the calls: an executor, or what access file (or list of several) to reach
+    one with. Without it, it is the one of :func:`use`, or one that is started for this
     run, with ``options`` (those of :class:`Executor`), and ends with it. If a
     ``with`` block raises, what such an executor has not begun is cancelled.
     """

@@ -83,10 +83,14 @@ class Session(Maker):
         away_seconds: float = 0.0,
         early: Optional["Early"] = None,
         starts: Callable[[List[str]], Program] = Program,
+        clusters: Tuple[str, ...] = (),
     ):
         self.access = access
-        self.objects = Objects(access, early.folder if early else None)
-        if access is None:
+        self.clusters = clusters
+        self.objects = Objects(access, early.folder if early else None, not clusters)
+        for cluster in clusters:
+            options = [*options, "--access", cluster]
+        if self.objects.is_here:
             options = [*options, *folder_options(self.objects.folder)]
         try:
             started = early.program if early else None
@@ -98,7 +102,9 @@ class Session(Maker):
         if self.objects.caches is not None:
             self.objects.caches.has_executor = self._has_executor
         self._questions = Questions(self.connection, self._check)
-        self._submissions = Submissions(self.connection, lambda call: self._preparing.ready(call))
+        self._submissions = Submissions(
+            self.connection, lambda call: self._preparing.ready(call), self.objects.is_here
+        )
         self._outcomes = Outcomes(
             self.objects,
             Output(output, self.objects.overflow),
@@ -123,7 +129,7 @@ class Session(Maker):
         _sessions.add(self)
         self._receiver.start()
         try:
-            created = self._create(instance_options(access, away_seconds))
+            created = self._create(instance_options(access, away_seconds, bool(clusters)))
             self.connection.has_instance(created[2], created[3])
             if self.objects.caches is not None:
                 self.objects.caches.instance = created[2]
@@ -188,9 +194,11 @@ class Session(Maker):
         return next(self.executors(), None) is not None
 
     def fetch(self, url: str) -> Any:
-        from ._data import fetched
+        from ._data import fetched, fetched_from_any
 
         connection = self.connection
+        if self.clusters:
+            return fetched_from_any(self.clusters, url)
         access = self.access or ""
         with access_to(access, connection.instance or 0, connection.secret) as (path, keep):
             return fetched(path, keep, url)
@@ -496,8 +504,13 @@ class Session(Maker):
             self._leave()
 
 
-def instance_options(access: Optional[str], away_seconds: float) -> Message:
+def instance_options(
+    access: Optional[str], away_seconds: float, has_clusters: bool = False
+) -> Message:
     """How a session's instance is to behave (docs/protocol.md)."""
+    if has_clusters:
+        # Others may come.
+        return ["", False, None, False, MAX_COMPUTE_UTIL, None, KEEP_AS_DISPATCHER]
     if access is None:
         # The one executor there is, and ever will be, offers it or nobody does.
         return ["", False, 0, False, MAX_COMPUTE_UTIL, None, KEEP_AS_DISPATCHER]

@@ -27,7 +27,7 @@ class Slots:
 
     def of(self, task_class: List[Any]) -> int:
         """Calls of a class that could be made side by side now, 1 if none could."""
-        if self._session.access is None:
+        if self._session.objects.is_here:
             return max(1, min(self._here, self._here * 1000 // max(task_class[1][0], 1)))
         with self._lock:
             now = time.monotonic()

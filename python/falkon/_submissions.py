@@ -39,7 +39,12 @@ class Submissions:
     lock is held during every method.
     """
 
-    def __init__(self, connection: Connection, ready: Callable[[Call], Optional[Call]]):
+    def __init__(
+        self,
+        connection: Connection,
+        ready: Callable[[Call], Optional[Call]],
+        is_here: bool = False,
+    ):
         self._connection = connection
         self._ready = ready
         """Gives the form in which a call with needs or objects is submitted; ``None`` if
@@ -55,7 +60,7 @@ class Submissions:
         self._wide: Dict[int, Call] = {}
         """Calls whose values may be too much for one message together, and calls that
         take theirs: these are made again with values that are objects."""
-        self._wide_from = WIDE_VALUES_HERE if connection.access is None else WIDE_VALUES
+        self._wide_from = WIDE_VALUES_HERE if is_here else WIDE_VALUES
         self._alone: Optional[Alone] = None
         """The submission that nothing is sent behind, until it is answered."""
         self._next_task = 0

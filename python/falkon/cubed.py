@@ -6,9 +6,8 @@
 """
 
 import asyncio
-import os
 from concurrent.futures import Future
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from cubed.runtime.asyncio import async_map_dag
 from cubed.runtime.backup import use_backups_default
@@ -16,6 +15,7 @@ from cubed.runtime.executors.local import SingleThreadedExecutor, run_func_proce
 from cubed.runtime.types import Callback, DagExecutor
 from cubed.runtime.utils import asyncio_run
 
+from ._access import Access
 from ._executor import Executor
 
 RETRIES = 2
@@ -26,7 +26,7 @@ class FalkonExecutor(DagExecutor):  # type: ignore[misc]
     """An executor for Cubed that makes calls with :class:`falkon.Executor`.
 
     ``access``
-        The access file of a dispatcher; without one, calls are made on this
+        The access file of a dispatcher, or a list of several; without one, calls are made on this
         machine. The spec's ``work_dir`` must be where its executors find it.
     ``max_workers``
         As with :class:`falkon.Executor`; without ``access`` only.
@@ -39,7 +39,7 @@ class FalkonExecutor(DagExecutor):  # type: ignore[misc]
 
     def __init__(
         self,
-        access: Union[None, str, "os.PathLike[str]"] = None,
+        access: Access = None,
         max_workers: Optional[int] = None,
         executor: Optional[Executor] = None,
         **options: Any,

@@ -21,6 +21,7 @@ from joblib.parallel import (
 from joblib._parallel_backends import FallbackToBackend
 
 from . import _remote
+from ._access import key_of
 from ._executor import Executor
 
 _lock = threading.Lock()
@@ -31,7 +32,7 @@ one finds workers that run and have loaded what they need."""
 
 def _executor(access: Any, workers: int) -> Executor:
     global _kept
-    key = (os.getpid(), access, None if access is not None else workers)
+    key = (os.getpid(), key_of(access), None if access is not None else workers)
     with _lock:
         if _kept is not None and _kept[0] == key and _kept[1]._shared._session.error is None:
             return _kept[1]
@@ -51,7 +52,7 @@ class FalkonBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
     """The backend that :func:`register` registers.
 
     ``access``
-        The access file of a dispatcher; without one, calls are made on this
+        The access file of a dispatcher, or a list of several; without one, calls are made on this
         machine. With one, ``n_jobs`` says how many batches are under way.
     ``executor``
         A :class:`falkon.Executor` to use instead, with its options.

@@ -5,9 +5,8 @@
 >>> parsl.load(parsl.Config(executors=[FalkonExecutor()]))  # doctest: +SKIP
 """
 
-import os
 from concurrent.futures import Future
-from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from parsl.data_provider.staging import Staging
 from parsl.executors.base import ParslExecutor
@@ -16,6 +15,7 @@ from parsl.monitoring.radios.base import RadioConfig
 from parsl.monitoring.radios.filesystem import FilesystemRadio
 from parsl.utils import RepresentationMixin
 
+from ._access import Access
 from ._executor import Executor
 
 MEBIBYTE = 1 << 20
@@ -41,7 +41,7 @@ class FalkonExecutor(ParslExecutor, RepresentationMixin):
     ``label``
         Its name in Parsl.
     ``access``
-        The access file of a dispatcher; without one, calls are made on this
+        The access file of a dispatcher, or a list of several; without one, calls are made on this
         machine.
     ``max_workers``, ``preload``
         As with :class:`falkon.Executor`; without ``access`` only.
@@ -58,7 +58,7 @@ class FalkonExecutor(ParslExecutor, RepresentationMixin):
     def __init__(
         self,
         label: str = "falkon",
-        access: Union[None, str, "os.PathLike[str]"] = None,
+        access: Access = None,
         max_workers: Optional[int] = None,
         preload: Sequence[str] = (),
         working_dir: Optional[str] = None,

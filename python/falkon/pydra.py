@@ -6,11 +6,11 @@
 ...     submitter(task)
 """
 
-import os
-from typing import Optional, Union
+from typing import Optional
 
 from pydra.engine.workers import WORKERS, ConcurrentFuturesWorker, Worker
 
+from ._access import Access
 from ._executor import Executor
 
 
@@ -18,7 +18,7 @@ class FalkonWorker(ConcurrentFuturesWorker):  # type: ignore[misc]
     """A worker for Pydra that makes calls with :class:`falkon.Executor`.
 
     ``access``
-        The access file of a dispatcher; without one, calls are made on this
+        The access file of a dispatcher, or a list of several; without one, calls are made on this
         machine. Tasks' cache directories must be where its executors find them.
     ``n_procs``
         Calls made side by side on this machine; without ``access`` only.
@@ -30,7 +30,7 @@ class FalkonWorker(ConcurrentFuturesWorker):  # type: ignore[misc]
 
     def __init__(
         self,
-        access: Union[None, str, "os.PathLike[str]"] = None,
+        access: Access = None,
         n_procs: Optional[int] = None,
         executor: Optional[Executor] = None,
     ):

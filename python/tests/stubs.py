@@ -39,6 +39,8 @@ def attributes(function):
     """The attributes that an initializer assigns, with their types."""
     kinds = {one.arg: one.annotation for one in function.args.args}
     for line in function.body:
+        if not isinstance(line, ast.Assign):
+            continue
         target, value = line.targets[0].attr, line.value
         if not target.startswith("_"):
             kind = kinds[value.id] if isinstance(value, ast.Name) else value.func

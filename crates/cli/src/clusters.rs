@@ -1,6 +1,8 @@
 //! Other dispatchers whose executors run the tasks of one of this process.
 
 use clap::Args;
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue};
 use falkon_core::limits::NAME_BYTES_MAX;
 use falkon_core::result::shortened;
 use falkon_net::Log;
@@ -42,17 +44,38 @@ impl ClusterArgs {
 
     /// Reads the access files.
     pub(crate) fn load(&self) -> Result<Vec<AccessFile>, ClusterError> {
-        let mut loaded: Vec<AccessFile> = Vec::new();
-        for path in &self.access {
-            let access = AccessFile::load(path)?;
-            access.secret(Role::Owner)?;
-            if let Some(at) = loaded.iter().position(|one| one.dispatcher == access.dispatcher) {
-                return Err(ClusterError::Twice(self.access[at].clone(), path.clone()));
-            }
-            loaded.push(access);
-        }
-        Ok(loaded)
+        load(&self.access)
     }
+}
+
+/// Reads the access files of dispatchers whose executors are to be lent.
+pub(crate) fn load(paths: &[PathBuf]) -> Result<Vec<AccessFile>, ClusterError> {
+    let mut loaded: Vec<AccessFile> = Vec::new();
+    for path in paths {
+        let access = AccessFile::load(path)?;
+        access.secret(Role::Owner)?;
+        if let Some(at) = loaded.iter().position(|one| one.dispatcher == access.dispatcher) {
+            return Err(ClusterError::Twice(paths[at].clone(), path.clone()));
+        }
+        loaded.push(access);
+    }
+    Ok(loaded)
+}
+
+/// Adds a tip to the error of a command line that names several access files where one
+/// is meant.
+pub(crate) fn with_tip(mut error: clap::Error) -> clap::Error {
+    let is_access = |kind| match error.get(kind) {
+        Some(ContextValue::String(argument)) => argument.starts_with("--access "),
+        _ => false,
+    };
+    if is_access(ContextKind::InvalidArg) && is_access(ContextKind::PriorArg) {
+        let tip = "falkon run --access A --access B runs tasks on the executors of several \
+                   dispatchers, as one queue; this command speaks to one";
+        let tips = vec![StyledStr::from(tip)];
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    }
+    error
 }
 
 /// Why a dispatcher does not lend its executors.

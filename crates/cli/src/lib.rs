@@ -170,7 +170,7 @@ pub fn main() -> ExitCode {
             // Help and version are errors to clap, and success to the user.
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Success };
             // The stream may be closed.
-            let _ = error.print();
+            let _ = clusters::with_tip(error).print();
             return exit.into();
         }
     };

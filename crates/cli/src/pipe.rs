@@ -8,8 +8,9 @@
 //! closed, also because it was killed.
 
 use crate::access::{AccessArgs, role_for};
+use crate::clusters;
 use crate::data::CacheArgs;
-use crate::embedded::{Embedded, ExecutorSetup, OfferArgs, Places};
+use crate::embedded::{Embedded, EmbeddedError, ExecutorSetup, OfferArgs, Places};
 use crate::exit::{Exit, runtime};
 use crate::results::asked::CAPTURE_BYTES_DEFAULT;
 use crate::results::rest::make_overflow;
@@ -17,6 +18,7 @@ use crate::scratch::Scratch;
 use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_data::overflow::OverflowDirectory;
+use falkon_net::Log;
 use falkon_net::secure::{
     Batch, FrameReader, FrameWriter, ReadError, WRITE_QUEUE_BYTES_MAX, connect, plain,
 };
@@ -27,6 +29,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
@@ -35,8 +38,11 @@ use tokio::sync::{mpsc, oneshot};
 /// `falkon pipe`
 #[derive(Args, Debug)]
 pub(crate) struct PipeArgs {
-    #[command(flatten)]
-    access: AccessArgs,
+    /// The dispatcher's access file, or - for standard input [default:
+    /// $FALKON_ACCESS, else the one of a dispatcher started without --dir]; if it is repeated,
+    /// the executors of all these dispatchers run the tasks, as one queue
+    #[arg(long, value_name = "FILE")]
+    access: Vec<PathBuf>,
     /// Run tasks on this machine, without another dispatcher, until standard input ends
     #[arg(long, conflicts_with = "access")]
     here: bool,
@@ -107,7 +113,11 @@ pub(crate) fn pipe(args: PipeArgs) -> Exit {
                 ));
             }
         };
-        if args.here { here(args, stream, forked).await } else { elsewhere(args, stream).await }
+        match (args.here, args.access.len()) {
+            (true, _) => here(args, stream, forked).await,
+            (false, 0 | 1) => elsewhere(args, stream).await,
+            _ => on_clusters(&args.access, stream).await,
+        }
     })
 }
 
@@ -158,14 +168,7 @@ async fn here(args: PipeArgs, stream: UnixStream, forked: Option<Forked>) -> Exi
         cache: Some(cache),
         forked,
     });
-    let (over, ended) = oneshot::channel();
-    embedded.attach(Watched { stream, over: Some(over) });
-    let failed = tokio::select! {
-        // The sender is dropped with the connection.
-        _ = ended => None,
-        failed = embedded.failure() => Some(failed),
-    };
-    embedded.stop(true).await;
+    let failed = serve(embedded, stream).await;
     overflow.close();
     // No process is left that could read the contents.
     scratch.remove();
@@ -176,9 +179,41 @@ async fn here(args: PipeArgs, stream: UnixStream, forked: Option<Forked>) -> Exi
     failed.map_or(Exit::Success, Exit::failure)
 }
 
+/// Serves a client with a dispatcher of its own, whose executors are those of other
+/// dispatchers.
+async fn on_clusters(access: &[PathBuf], stream: UnixStream) -> Exit {
+    let clusters = match clusters::load(access) {
+        Ok(clusters) => clusters,
+        Err(error) => return Exit::usage(error),
+    };
+    let mut embedded = match Embedded::start(None, None) {
+        Ok(embedded) => embedded,
+        Err(error) => return Exit::failure(error),
+    };
+    // What is on standard error is the reason of this program's end.
+    let log: Log = Arc::new(|_: &str| {});
+    embedded.borrow_from(clusters, &log);
+    serve(embedded, stream).await.map_or(Exit::Success, Exit::failure)
+}
+
+/// Serves a client until its end of the stream is closed, or the dispatcher can run no tasks:
+/// then it returns why. Everything has ended when this returns.
+async fn serve(mut embedded: Embedded, stream: UnixStream) -> Option<EmbeddedError> {
+    let (over, ended) = oneshot::channel();
+    embedded.attach(Watched { stream, over: Some(over) });
+    let failed = tokio::select! {
+        // The sender is dropped with the connection.
+        _ = ended => None,
+        failed = embedded.failure() => Some(failed),
+    };
+    embedded.stop(true).await;
+    failed
+}
+
 /// Passes frames on to a dispatcher, and from it.
 async fn elsewhere(args: PipeArgs, stream: UnixStream) -> Exit {
-    let access = match args.access.load_or_exit() {
+    let access = AccessArgs { access: args.access.into_iter().next() };
+    let access = match access.load_or_exit() {
         Ok(access) => access,
         Err(exit) => return exit,
     };

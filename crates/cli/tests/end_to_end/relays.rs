@@ -151,6 +151,8 @@ fn one_run_uses_several_clusters_of_which_one_is_killed_and_comes_back() {
     waiting.finish().exits(1);
     let args = ["run", "--access", &one, "--access", &one, "--", "true"];
     site.run(args).exits(2).says("of the same dispatcher");
+    let args = ["submit", "--access", &one, "--access", &other, "--", "true"];
+    site.run(args).exits(2).says("falkon run --access A --access B");
     let executors = site.path("right").join("access-executor.json");
     site.run(["run", "--access", executors.to_str().unwrap(), "--", "true"]).exits(2).says("owner");
 }
