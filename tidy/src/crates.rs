@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// Each of our crates, with all that it may depend on; `*` is anything that is
 /// not ours.
-const MAY: [(&str, &[&str]); 19] = [
+const MAY: [(&str, &[&str]); 20] = [
     ("falkon-core", &["thiserror"]),
     ("falkon-wire", &["falkon-core", "rmp", "thiserror"]),
     ("falkon-lock", &["*"]),
@@ -46,6 +46,7 @@ const MAY: [(&str, &[&str]); 19] = [
         ],
     ),
     ("falkon-relay", &["falkon-core", "falkon-wire", "falkon-net", "falkon-dispatcher", "*"]),
+    ("falkon-web", &["*"]),
     ("falkon-sim", &["falkon-core", "falkon-wire", "thiserror"]),
     (
         "falkon-cli",
@@ -62,6 +63,7 @@ const MAY: [(&str, &[&str]); 19] = [
             "falkon-dispatcher",
             "falkon-executor",
             "falkon-relay",
+            "falkon-web",
             "falkon-sim",
             "*",
         ],

@@ -8,6 +8,7 @@ mod source;
 mod words;
 
 pub(crate) use export::{ExportArgs, export};
+pub(crate) use words::outcome_words;
 
 use crate::access::AccessArgs;
 use crate::exit::Exit;

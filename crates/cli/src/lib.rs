@@ -44,6 +44,7 @@ pub mod sim;
 mod submit;
 mod top;
 mod ways;
+mod web;
 mod workers;
 
 pub use query::print;
@@ -95,6 +96,8 @@ enum Command {
     Tasks(query::TasksArgs),
     /// Say why tasks wait, or how a task ended
     Explain(query::ExplainArgs),
+    /// Open the dispatcher's page in a browser, or print the link to it
+    Web(web::WebArgs),
     /// Show what happened: on a running dispatcher, or in a run that is over
     Log(events::LogArgs),
     /// Write what happened for other programs
@@ -185,6 +188,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => query::status(args),
         Command::Tasks(args) => query::tasks(args),
         Command::Explain(args) => query::explain(args),
+        Command::Web(args) => web::web(args),
         Command::Log(args) => events::log(args),
         Command::Export(args) => events::export(args),
         Command::Top(args) => top::top(args),

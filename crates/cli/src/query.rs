@@ -9,12 +9,15 @@ mod show;
 mod tasks;
 
 pub(crate) use cancel::{CancelArgs, cancel, task_range};
+pub(crate) use chosen::Chosen;
 pub(crate) use control::{
     DrainArgs, ExecutorsArgs, PauseArgs, PriorityArgs, drain, pause, priority, undrain,
 };
-pub(crate) use explain::{ExplainArgs, explain, group_text as explained_text};
+pub(crate) use explain::{
+    ExplainArgs, explain, explain_instance, explain_task, group_text as explained_text,
+};
 pub use show::print;
-pub(crate) use show::{counted, printable};
+pub(crate) use show::{coming_json, counted, executor_json, instance_json, printable, task_json};
 pub(crate) use tasks::{TasksArgs, tasks};
 
 use crate::access::{AccessArgs, connect, only_instance};

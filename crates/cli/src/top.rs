@@ -3,7 +3,7 @@
 //! What is shown and what keys do is in [`board`], how it looks in [`draw`]. Here is the
 //! terminal, and a task that asks the dispatcher and carries orders out.
 
-mod board;
+pub(crate) mod board;
 mod draw;
 
 use crate::access::{AccessArgs, connect};

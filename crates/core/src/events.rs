@@ -5,8 +5,12 @@
 //! [`crate::dispatch::Dispatcher::take_happenings`]. Tasks that are alike are one event,
 //! as everywhere. Events change nothing and nothing waits for them.
 
+mod failures;
+mod history;
 mod tally;
 
+pub use failures::{FailureClass, FailureGroup, Failures};
+pub use history::{History, Interval, Levels, Processors, SCALES_MICROS};
 pub use tally::{ExecutorTally, InstanceTally, Tally};
 
 use crate::data::stage::Usage;

@@ -556,3 +556,13 @@ pub const EVENTS_WAITING_BYTES_MAX: u64 = 64 << 20;
 pub const EVENT_BLOCK_BYTES_MAX: usize = 1 << 20;
 /// Bytes of blocks in one answer to who asks for events, beyond the last block.
 pub const EVENTS_ANSWER_BYTES: usize = 1 << 20;
+/// Intervals of one length in which a run's history is kept.
+pub const HISTORY_INTERVALS: usize = 720;
+/// Classes of failures that are told apart, by what runs and how it ends.
+pub const FAILURE_CLASSES_MAX: usize = 1_000;
+/// Executors that are named for a class of failures.
+pub const FAILURE_EXECUTORS_MAX: usize = 16;
+/// Runs of failed tasks whose numbers are kept, of all instances together.
+pub const FAILED_RUNS_MAX: usize = 262_144;
+/// Runs of tasks with one command whose commands are kept, of all instances together.
+pub const COMMAND_RUNS_MAX: usize = 262_144;

@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// How long events wait for others before they are written.
@@ -299,10 +299,15 @@ struct Writer {
 
 impl Writer {
     fn run(mut self, rounds: &Receiver<Round>, waiting_bytes: &AtomicU64) {
+        // When the block is to be written, full or not: events that come all the time do not
+        // keep those before them from their readers.
+        let mut due: Option<Instant> = None;
         loop {
-            let received = match self.span {
+            let wait = due.map(|due| due.saturating_duration_since(Instant::now()));
+            let received = match wait {
                 None => rounds.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(_) => rounds.recv_timeout(FLUSH),
+                Some(Duration::ZERO) => Err(RecvTimeoutError::Timeout),
+                Some(wait) => rounds.recv_timeout(wait),
             };
             match received {
                 Ok(Round { items, bytes }) => {
@@ -317,6 +322,10 @@ impl Writer {
                     return;
                 }
             }
+            due = match self.span {
+                None => None,
+                Some(_) => Some(due.unwrap_or_else(|| Instant::now() + FLUSH)),
+            };
         }
     }
 

@@ -85,7 +85,15 @@ pub(super) fn allows(role: Role, own: &Known, message: &FromClient) -> bool {
         }
         Role::Instance(id) => !puts && about == Some(InstanceId(id)),
         Role::Observer => {
-            matches!(message, FromClient::Status { .. } | FromClient::Events { .. }) || asks
+            // How tasks are, and why, is what events say of them: no result is among it.
+            let looks = matches!(
+                message,
+                FromClient::Status { .. }
+                    | FromClient::Events { .. }
+                    | FromClient::Tasks { .. }
+                    | FromClient::Explain { .. }
+            );
+            looks || asks
         }
         Role::Executor => false,
     }

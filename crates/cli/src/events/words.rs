@@ -98,7 +98,7 @@ fn ended_words(ended: &Ended, names: &Names) -> String {
     text
 }
 
-fn outcome_words(outcome: Outcome) -> String {
+pub(crate) fn outcome_words(outcome: Outcome) -> String {
     match outcome {
         Outcome::Exit(0) => "done".to_owned(),
         Outcome::Exit(code) => format!("failed with status {code}"),

@@ -43,8 +43,8 @@ impl State {
 }
 
 /// Options that choose tasks; those that all of them choose.
-#[derive(Args, Debug)]
-pub(super) struct Chosen {
+#[derive(Args, Debug, Default)]
+pub(crate) struct Chosen {
     /// Only tasks in these states
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     state: Vec<State>,
@@ -57,13 +57,28 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
+    /// Tasks in a state, with a text in their command line, of an executor: what is `None`
+    /// chooses all.
+    pub(crate) fn of(
+        state: Option<&str>,
+        command: Option<&str>,
+        executor: Option<&str>,
+    ) -> Result<Chosen, String> {
+        let state = state.map(|word| State::from_str(word, false)).transpose()?;
+        Ok(Chosen {
+            state: state.into_iter().collect(),
+            command: command.map(str::to_owned),
+            executor: executor.map(str::to_owned),
+        })
+    }
+
     /// Whether all tasks are.
-    pub(super) fn takes_all(&self) -> bool {
+    pub(crate) fn takes_all(&self) -> bool {
         self.state.is_empty() && self.command.is_none() && self.executor.is_none()
     }
 
     /// Whether a task is.
-    pub(super) fn takes(&self, task: &TaskInfo) -> bool {
+    pub(crate) fn takes(&self, task: &TaskInfo) -> bool {
         let is_state = |state: &State| state.word() == task.state;
         if !self.state.is_empty() && !self.state.iter().any(is_state) {
             return false;

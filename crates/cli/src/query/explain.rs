@@ -70,7 +70,7 @@ pub(crate) fn explain(args: ExplainArgs) -> Exit {
 }
 
 /// The text about one task; `None` if it is not there.
-async fn explain_task(
+pub(crate) async fn explain_task(
     client: &Client,
     instance: InstanceId,
     task: u64,
@@ -89,8 +89,8 @@ async fn explain_task(
     Ok(Some(task_text(instance, &info, &obstacles)))
 }
 
-/// The text about what waits of an instance.
-async fn explain_instance(
+/// The text about what waits of an instance; `None` if it is not there.
+pub(crate) async fn explain_instance(
     client: &Client,
     instance: InstanceId,
     as_json: bool,

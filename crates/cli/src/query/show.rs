@@ -3,6 +3,8 @@
 mod caches;
 mod instances;
 
+pub(crate) use instances::json as instance_json;
+
 use crate::exit::Exit;
 use crate::plan::script;
 use crate::progress::span;
@@ -246,34 +248,35 @@ fn relay_json(relay: &Lender) -> Value {
     json!({ "name": relay.name, "depth": relay.depth, "nodes": relay.nodes })
 }
 
+/// An executor, for programs.
+pub(crate) fn executor_json(executor: &ExecutorStatus) -> Value {
+    json!({
+        "id": executor.id.0,
+        "name": executor.name,
+        "connected": executor.connected,
+        "suspended_until": executor.suspended_until.map(|at| at.0 as f64 / 1e6),
+        "drained": executor.drained,
+        "offers": resources_json(&executor.capacity),
+        "free": resources_json(&executor.free),
+        "tasks": executor.tasks,
+        "prefetched": executor.prefetched,
+        "cache": executor.cache.as_ref().map(caches::json),
+        "nodes": executor.nodes,
+        "relays": executor.relays.iter().map(relay_json).collect::<Vec<_>>(),
+        "unwritten": executor.unwritten.iter().map(unwritten_json).collect::<Vec<_>>(),
+    })
+}
+
+/// Nodes that are to come, for programs.
+pub(crate) fn coming_json(coming: &Coming) -> Value {
+    let reason = Some(&coming.reason).filter(|reason| !reason.is_empty());
+    json!({ "queue": coming.queue, "nodes": coming.nodes, "reason": reason })
+}
+
 fn status_json(status: &Status) -> Value {
-    let reason = |one: &Coming| Some(one.reason.clone()).filter(|reason| !reason.is_empty());
-    let coming = status.coming.iter();
-    let coming: Vec<Value> = coming
-        .map(|one| json!({ "queue": one.queue, "nodes": one.nodes, "reason": reason(one) }))
-        .collect();
-    let instances: Vec<Value> = status.instances.iter().map(instances::json).collect();
-    let executors: Vec<Value> = status
-        .executors
-        .iter()
-        .map(|executor| {
-            json!({
-                "id": executor.id.0,
-                "name": executor.name,
-                "connected": executor.connected,
-                "suspended_until": executor.suspended_until.map(|at| at.0 as f64 / 1e6),
-                "drained": executor.drained,
-                "offers": resources_json(&executor.capacity),
-                "free": resources_json(&executor.free),
-                "tasks": executor.tasks,
-                "prefetched": executor.prefetched,
-                "cache": executor.cache.as_ref().map(caches::json),
-                "nodes": executor.nodes,
-                "relays": executor.relays.iter().map(relay_json).collect::<Vec<_>>(),
-                "unwritten": executor.unwritten.iter().map(unwritten_json).collect::<Vec<_>>(),
-            })
-        })
-        .collect();
+    let coming: Vec<Value> = status.coming.iter().map(coming_json).collect();
+    let instances: Vec<Value> = status.instances.iter().map(instance_json).collect();
+    let executors: Vec<Value> = status.executors.iter().map(executor_json).collect();
     json!({
         "version": status.version,
         "started": status.started.0 as f64 / 1e6,
@@ -324,7 +327,7 @@ fn task_line(task: &TaskInfo, wide: usize) -> String {
     )
 }
 
-pub(super) fn task_json(task: &TaskInfo) -> Value {
+pub(crate) fn task_json(task: &TaskInfo) -> Value {
     let seconds = |time: Time| time.0 as f64 / 1e6;
     let mut line = json!({
         "index": task.task.0,

@@ -76,7 +76,7 @@ pub(crate) struct StartArgs {
     /// encrypt]
     #[arg(long, value_enum)]
     security: Option<SecurityLevel>,
-    /// Allow --security none or authenticate beyond this machine
+    /// Allow --security none or authenticate, and --web, beyond this machine
     #[arg(long)]
     force: bool,
     /// Which failures acknowledged tasks and results survive
@@ -101,6 +101,10 @@ pub(crate) struct StartArgs {
     /// Size of the events that are kept, for falkon log: the oldest go; 0 keeps none
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = crate::plan::memory_bytes)]
     events: u64,
+    /// Serve a page that shows how things are, at this address of this machine; port 0 takes a
+    /// free one, and falkon web opens it
+    #[arg(long, value_name = "HOST:PORT")]
+    web: Option<String>,
     /// Keep no journal: everything is lost when the dispatcher exits
     #[arg(long)]
     no_journal: bool,
@@ -187,6 +191,8 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
     let queues: Vec<(String, String)> = queues.collect::<Result<_, _>>().map_err(Exit::usage)?;
     let before = ListenAddress::load(&dir).map_err(Exit::failure)?;
     let Listen { mut listening, any_port, moved } = resolve(&args, before)?;
+    let page = args.web.as_deref().map(|text| crate::web::listen(text, args.force));
+    let page = page.transpose().map_err(Exit::usage)?;
     let (listen, level) = (listening.listen, listening.level);
     let log = log_to_stderr();
     // The journal's lock keeps a second dispatcher out of this directory, so
@@ -245,6 +251,15 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
             SetupError::Queue { .. } => Exit::usage(error),
             _ => Exit::failure(error),
         })?;
+    }
+    let page = page.map(|page| {
+        let observer = identity.access_file(level, &addresses, &[Role::Observer]);
+        crate::web::serve(page, &handle, &observer, &dir)
+    });
+    let page = page.transpose().map_err(Exit::failure)?;
+    // It ends with this function.
+    if let Some(page) = &page {
+        log(&format!("page at http://{}: falkon web opens it", page.address()));
     }
     log(&format!(
         "dispatcher at {} ({level:?} security), access file {}",

@@ -39,7 +39,7 @@ pub(super) enum Order {
 
 /// What the dispatcher says.
 #[derive(Debug)]
-pub(super) enum News {
+pub(crate) enum News {
     Status(Status),
     Explained(InstanceId, String),
     /// What came of an order.
@@ -65,8 +65,8 @@ struct Look {
 
 /// All that is shown.
 #[derive(Debug, Default)]
-pub(super) struct Board {
-    pub(super) status: Status,
+pub(crate) struct Board {
+    pub(crate) status: Status,
     pub(super) list: List,
     /// What is selected in each list, which may be gone.
     instance: Option<u64>,
@@ -78,7 +78,7 @@ pub(super) struct Board {
     pub(super) asked: Option<InstanceId>,
     pub(super) said: String,
     /// Why what is shown is old, if it is.
-    pub(super) lost: Option<String>,
+    pub(crate) lost: Option<String>,
 }
 
 fn ended(instance: &InstanceStatus) -> u64 {
@@ -87,13 +87,13 @@ fn ended(instance: &InstanceStatus) -> u64 {
 }
 
 /// Whether an executor is given no tasks for now.
-pub(super) fn takes_nothing(executor: &ExecutorStatus) -> bool {
+pub(crate) fn takes_nothing(executor: &ExecutorStatus) -> bool {
     !executor.connected || executor.drained || executor.suspended_until.is_some()
 }
 
 impl Board {
     /// Takes in what the dispatcher says.
-    pub(super) fn take(&mut self, news: News) {
+    pub(crate) fn take(&mut self, news: News) {
         match news {
             News::Status(status) => self.look(status),
             News::Explained(instance, reasons) => self.explained = Some((instance, reasons)),
@@ -129,7 +129,7 @@ impl Board {
     }
 
     /// Tasks that end in a second, of an instance or in all.
-    pub(super) fn rate(&self, instance: Option<u64>) -> f64 {
+    pub(crate) fn rate(&self, instance: Option<u64>) -> f64 {
         let (Some(first), Some(last)) = (self.looks.front(), self.looks.back()) else { return 0.0 };
         let count = |look: &Look, id: &u64| look.ended.get(id).copied().unwrap_or(0);
         let more = |id: &u64| count(last, id).saturating_sub(count(first, id));
@@ -144,7 +144,7 @@ impl Board {
     }
 
     /// CPUs in use, and all, in thousandths.
-    pub(super) fn cpus_milli(&self) -> (u64, u64) {
+    pub(crate) fn cpus_milli(&self) -> (u64, u64) {
         let there = self.status.executors.iter().filter(|executor| executor.connected);
         there.fold((0, 0), |(used, all), executor| {
             let capacity = u64::from(executor.capacity.cpus_milli);
@@ -153,7 +153,7 @@ impl Board {
     }
 
     /// Where inputs came from, by all executors that are there.
-    pub(super) fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> Usage {
         let mut all = Usage::default();
         for cache in self.status.executors.iter().filter_map(|executor| executor.cache) {
             all.add(&cache.state.usage);

@@ -64,6 +64,21 @@ fn a_run_keeps_what_happened_beside_its_results() {
     site.run(["log", &none]).exits(2).says_only(1, "has no events");
 }
 
+/// Whoever follows sees an end soon after it, also while others keep coming.
+#[trial]
+fn events_are_written_while_more_come() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let executor = dispatcher.executor("node", &["--slots", "1"]);
+    let access = dispatcher.access();
+    let instance = access.submit(&["--range", "1-5000", "--", "@sleep", "0.02"]);
+    poll("an event of an end", || !log(&access, &["--kind", "ended"]).is_empty());
+    let found = access.instance(&instance);
+    assert!(found["done"].as_u64().unwrap() < 5000, "events came when all was over: {found}");
+    access.run("cancel", &[&instance]).exits(0);
+    drop(executor);
+}
+
 fn log(access: &Access<'_>, args: &[&str]) -> Vec<Value> {
     access.run("log", &[&["--json"], args].concat()).exits(0).results()
 }

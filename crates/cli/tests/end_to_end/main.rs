@@ -54,6 +54,7 @@ mod tries;
 mod tutorial;
 mod usage;
 mod values;
+mod web;
 
 fn main() -> std::process::ExitCode {
     falkon_trials::main()

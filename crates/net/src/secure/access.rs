@@ -276,6 +276,12 @@ impl AccessFile {
         })
     }
 
+    /// Where the file is, if it was read from one.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
     /// The roles that the file has secrets for.
     pub fn roles(&self) -> impl Iterator<Item = Role> + '_ {
         self.secrets.keys().copied()

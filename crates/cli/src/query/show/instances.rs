@@ -106,7 +106,7 @@ fn state(instance: &InstanceStatus) -> &'static str {
 }
 
 /// An instance, for programs.
-pub(super) fn json(instance: &InstanceStatus) -> Value {
+pub(crate) fn json(instance: &InstanceStatus) -> Value {
     let counts = &instance.counts;
     let unschedulable: Vec<Value> = instance
         .unschedulable
