@@ -71,9 +71,9 @@ cwl() {
         echo "skipped: CWL_TESTS does not name a checkout of common-workflow-language/cwl-v1.2"
         return
     fi
-    PATH=$home/bin:$PATH "$home/bin/cwltest" --test "$CWL_TESTS/conformance_tests.yaml" \
-        ${CWL_ONLY:+-n "$CWL_ONLY"} --tool toil-cwl-runner --timeout 120 -- --batchSystem falkon \
-        --caching False --clean always --logWarning --jobStore "" --no-container
+    PATH=$home/bin:$PATH "$home/bin/cwltest" --test "$CWL_TESTS/conformance_tests.yaml" -j 2 \
+        ${CWL_ONLY:+-n "$CWL_ONLY"} --tool toil-cwl-runner --timeout 120 -- \
+        --batchSystem falkon --caching False --clean always --logCritical --no-container
 }
 psij() {
     "$home/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary :all: \
