@@ -101,7 +101,6 @@ class FalkonJobExecutor(JobExecutor):  # type: ignore[misc]
                 job._native_id = "falkon-%d-%d" % (os.getpid(), number)
                 self._all[number] = self._queued[number] = known
                 _known[job._native_id] = known
-            self._set_job_status(job, JobStatus(JobState.QUEUED, time=time.time()))
             folder = spec.directory or Path.cwd()
             self._jobs.submit(argv, options, number=number, cwd=str(folder))
         except Exception as error:
@@ -110,6 +109,8 @@ class FalkonJobExecutor(JobExecutor):  # type: ignore[misc]
             _known.pop(job._native_id or "", None)
             _remove(known.files)
             raise SubmitException("Failed to submit job: %s" % error, exception=error)
+        # A job that has ended meanwhile stays so: PSI/J's states only go forward.
+        self._set_job_status(job, JobStatus(JobState.QUEUED, time=time.time()))
         self._look()
 
     def _command(self, job: Job, spec: JobSpec, known: _Known) -> List[str]:

@@ -10,9 +10,11 @@ import sys
 import tempfile
 import unittest
 
+import falkon
 import reference
 import stubs
 import run_document
+from services import Dispatcher
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DOCS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "docs")
@@ -70,6 +72,22 @@ class Documents(unittest.TestCase):
                 stubs.stub(),
                 "python python/tests/stubs.py > python/falkon/_async_client.pyi",
             )
+
+    def test_the_page_of_files_has_every_file_of_a_dispatcher(self):
+        with open(os.path.join(DOCS, "files.md")) as file:
+            page = set(re.findall(r"[^`]+", file.read()))
+        with Dispatcher() as dispatcher:
+            dispatcher.executor()
+            client = falkon.Client(dispatcher.access)
+            client.submit(["true"]).wait(progress=False)
+            found = []
+            for _, folders, files in os.walk(dispatcher.folder):
+                found += [name + "/" for name in folders] + files
+        self.assertIn("journal/", found)
+        for name in found:
+            general = re.sub(r"^[0-9]+", "NUMBER", name)
+            known = {general, "pages/" + general, general.replace("NUMBER", "00000001")}
+            self.assertTrue(known & page, "docs/files.md does not have %s" % name)
 
 
 def _case(name):

@@ -12,6 +12,7 @@ pub mod documents;
 pub mod figures;
 pub mod imports;
 pub mod licences;
+pub mod messages;
 pub mod protocol;
 pub mod rules;
 pub mod texts;

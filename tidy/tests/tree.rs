@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail at once")]
 
 use falkon_tidy::{
-    Finding, crates, documents, figures, imports, licences, protocol, rules, tree, trials,
+    Finding, crates, documents, figures, imports, licences, messages, protocol, rules, tree, trials,
 };
 
 fn assert_none(mut findings: Vec<Finding>) {
@@ -35,6 +35,11 @@ fn links_lead_somewhere() {
 #[test]
 fn a_command_prints_every_measured_figure() {
     assert_none(figures::check(&tree::files(&tree::root()).unwrap()));
+}
+
+#[test]
+fn the_page_of_troubleshooting_has_messages_of_the_program() {
+    assert_none(messages::check(&tree::files(&tree::root()).unwrap()));
 }
 
 #[test]
