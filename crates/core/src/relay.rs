@@ -18,6 +18,7 @@
 //! report is in the updates until the dispatcher above has acknowledged it. Only
 //! then may the dispatcher below forget the result ([`Results`]).
 
+mod answers;
 mod holdings;
 mod ledger;
 mod notes;
@@ -34,11 +35,11 @@ use crate::dispatch::{
 };
 use crate::execute::updates::Updates;
 use crate::limits::{
-    COALESCE_MICROS, HEARTBEAT_MICROS, RELAY_RETRY_MICROS, RELAY_UNMET_MICROS,
-    RELAY_UNOFFERED_MICROS, SUBMISSION_TASKS_MAX,
+    COALESCE_MICROS, HEARTBEAT_MICROS, RELAY_UNMET_MICROS, RELAY_UNOFFERED_MICROS,
+    SUBMISSION_TASKS_MAX,
 };
 use crate::provision::Waiting;
-use crate::result::{Cause, Detail, Finished, Outcome, Report};
+use crate::result::{Detail, Finished, Outcome, Report};
 use crate::runset::RunSet;
 use crate::task::{InstanceId, Resources, Rows, Submission, TaskId, Time};
 use ledger::Ledger;
@@ -508,7 +509,7 @@ impl Relay {
             }
         };
         if !self.outgoing.push(batch, Tasks { held, class, rows, data }) {
-            let error = "the relay was never sent this task's template";
+            let error = "the relay was never sent a sound template of this task";
             self.report_unrun(held, Outcome::NotRun, Some(error.to_owned()));
         }
     }
@@ -623,50 +624,6 @@ impl Relay {
             self.actions.push_back(Action::Note(numbered.into_iter().map(sent).collect()));
             self.cancel_below(before);
             self.actions.push_back(Action::Submit { first: TaskId(first), submission });
-        }
-    }
-
-    /// The dispatcher below has the tasks of a submission: of one that runs everywhere, as
-    /// many as there are executors. Others that the dispatcher above knew have left.
-    fn accepted(&mut self, count: u64) {
-        let Some((first, lacking)) = self.outgoing.accepted(count) else { return };
-        let lost = self.ledger.take_below(first, lacking);
-        self.actions.push_back(Action::Note(vec![Note::Gone { below: first, count: lacking }]));
-        self.cancelling.remove(first, lacking);
-        for (_, held) in lost {
-            self.report_left(held, "an executor left before its task was there".to_owned());
-        }
-    }
-
-    /// Reports tasks that were each for an executor that is not there.
-    fn report_left(&mut self, held: Held, error: String) {
-        let cause = Some(Cause::ExecutorLeft);
-        let detail = Some(Arc::new(Detail { error, cause, ..Detail::default() }));
-        self.push_report(held, Outcome::Lost, (self.now, self.now), detail);
-        self.results.reported_unrun(held.count);
-    }
-
-    /// The dispatcher below does not have the tasks of a submission.
-    fn refused(&mut self, why: Option<String>) {
-        let Some(refused) = self.outgoing.refused() else { return };
-        let (first, count) = refused.numbers();
-        for (below, held) in self.ledger.take_below(first, count) {
-            for (first, count) in self.cancelling.within(below, held.count) {
-                let first = TaskId(held.first.0 + (first - below));
-                self.report_unrun(Held { first, count, ..held }, Outcome::Cancelled, None);
-            }
-            for (at, count) in self.cancelling.gaps(below, held.count) {
-                let held = Held { first: TaskId(held.first.0 + (at - below)), count, ..held };
-                match &why {
-                    Some(why) if refused.is_everywhere() => self.report_left(held, why.clone()),
-                    Some(why) => self.report_unrun(held, Outcome::NotRun, Some(why.clone())),
-                    None => self.outgoing.requeue(&refused, at, held),
-                }
-            }
-        }
-        self.cancelling.remove(first, count);
-        if self.outgoing.is_stopped() {
-            self.retry_at = Some(self.now.after(RELAY_RETRY_MICROS));
         }
     }
 

@@ -76,6 +76,10 @@ impl Outgoing {
     }
 
     pub(super) fn prepare(&mut self, prepare: Prepare) {
+        let needs = prepare.classes.iter().map(|class| &class.resources);
+        if !needs.chain(&prepare.everywhere).all(Resources::is_sound) {
+            return; // No dispatcher would accept a task of it.
+        }
         // Whoever counts the tries of a task counts them alone: those of a task that is for
         // one executor are counted where that is.
         let is_own = prepare.everywhere.is_some();
