@@ -228,6 +228,9 @@ pub(crate) fn open_directory(
     if let Some(path) = &output.resume {
         let (directory, unfinished) =
             Directory::resume(path, output.out_files, &plan).map_err(Exit::usage)?;
+        if !directory.is_resumed() && !output.quiet {
+            say(format_args!("there are no results in {} yet: the run begins", path.display()));
+        }
         let rest = plan.select(plan.with_makers(unfinished));
         let before = plan.count() - rest.count();
         return Ok((Some(directory), rest, before));

@@ -28,7 +28,8 @@ pub(crate) struct OutputArgs {
     #[arg(long)]
     pub(crate) out_files: bool,
     /// Continue a run that wrote to DIR: run only tasks that have not succeeded, or have
-    /// changed; give the same command line otherwise
+    /// changed; give the same command line otherwise. Without results there, begin one, as
+    /// --out does
     #[arg(long, value_name = "DIR")]
     pub(crate) resume: Option<PathBuf>,
     /// Print a line of JSON per result on standard output

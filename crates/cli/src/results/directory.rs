@@ -50,9 +50,6 @@ pub(crate) enum DirectoryError {
          directory"
     )]
     InUse(PathBuf),
-    /// There is nothing to resume.
-    #[error("{0} holds no {RESULTS}: there is nothing to resume (begin with --out)")]
-    NothingToResume(PathBuf),
     /// A file of the results' name is not Falkon's.
     #[error(
         "{0} is there already, and no results of falkon are beside it: choose another directory, \
@@ -273,7 +270,14 @@ impl Directory {
         match results.symlink_metadata() {
             Ok(found) if found.is_file() => {}
             Ok(_) => return Err(DirectoryError::NotRegular(results)),
-            Err(_) => return Err(DirectoryError::NothingToResume(path.to_owned())),
+            // A script of a batch job has one command line for its first run and the others.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let directory = Directory::create(path, per_task)?;
+                return Ok((directory, std::iter::once(0..plan.count()).collect()));
+            }
+            Err(source) => {
+                return Err(DirectoryError::Io { doing: "read", path: results, source });
+            }
         }
         if !is_marked(path) {
             // A copy may lack the marker, which is a hidden file; a file that
@@ -344,6 +348,11 @@ impl Directory {
     /// Where the events of runs go.
     pub(crate) fn events(&self) -> PathBuf {
         self.path.join(EVENTS_DIRECTORY)
+    }
+
+    /// Whether results of earlier runs are here.
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.is_resumed
     }
 
     /// Where output that is too long to be kept in memory goes meanwhile.
