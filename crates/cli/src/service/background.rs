@@ -8,8 +8,9 @@
 use super::log;
 use crate::exit::{Exit, say};
 use clap::Args;
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -51,6 +52,10 @@ impl BackgroundArgs {
         let path = self.log.clone().or_else(|| self.background.then(usual));
         let Some(path) = path else { return Ok(()) };
         let failed = |error| Exit::usage(format_args!("cannot write {}: {error}", path.display()));
+        if let (None, Some(folder)) = (&self.log, path.parent()) {
+            // Nobody has made it yet where this is the first service of the user.
+            DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+        }
         if self.detached {
             let (id, path) = (std::process::id(), path.display());
             say(format_args!("continues in the background as process {id}, log file {path}"));
