@@ -39,7 +39,7 @@ use falkon_core::result::Outcome;
 use falkon_core::task::{InstanceId, TaskId};
 use falkon_net::client::{Client, ClientError, Deliveries};
 use falkon_net::secure::AccessFile;
-use falkon_wire::message::TASKS_ASKED_MAX;
+use falkon_wire::message::{InstanceStatus, TASKS_ASKED_MAX};
 use std::time::{Duration, Instant};
 
 /// How long a dispatcher that was there may be away before it is given up.
@@ -339,26 +339,32 @@ async fn named_instance(
     client: &Client,
     text: &str,
 ) -> Result<Result<InstanceId, Exit>, ClientError> {
+    let found = named_status(client, text).await?;
+    Ok(found.map(|instance| InstanceId(instance.id)))
+}
+
+/// How the instance is that a number or a name means.
+async fn named_status(
+    client: &Client,
+    text: &str,
+) -> Result<Result<InstanceStatus, Exit>, ClientError> {
     if let Ok(number) = text.parse() {
         let found = client.status(Some(InstanceId(number))).await?.instances;
-        let is_there = found.iter().any(|found| found.id == number);
+        let found = found.into_iter().find(|found| found.id == number);
         let none = || Exit::usage(format!("there is no instance {number}"));
-        return Ok(is_there.then_some(InstanceId(number)).ok_or_else(none));
+        return Ok(found.ok_or_else(none));
     }
-    let instances = client.status(None).await?.instances;
-    let found = instances.iter().filter(|instance| instance.name == text);
-    let found: Vec<u64> = found.map(|instance| instance.id).collect();
-    Ok(match found.as_slice() {
-        [one] => Ok(InstanceId(*one)),
-        [] => Err(Exit::usage(format!("there is no instance named {text:?}"))),
-        many => {
-            let numbers: Vec<String> = many.iter().map(u64::to_string).collect();
-            let numbers = numbers.join(", ");
-            Err(Exit::usage(format!(
-                "several instances are named {text:?}: give the number of one ({numbers})"
-            )))
-        }
-    })
+    let mut found = client.status(None).await?.instances;
+    found.retain(|instance| instance.name == text);
+    if found.len() > 1 {
+        let numbers: Vec<String> = found.iter().map(|found| found.id.to_string()).collect();
+        let numbers = numbers.join(", ");
+        return Ok(Err(Exit::usage(format!(
+            "several instances are named {text:?}: give the number of one ({numbers})"
+        ))));
+    }
+    let none = || Exit::usage(format!("there is no instance named {text:?}"));
+    Ok(found.pop().ok_or_else(none))
 }
 
 /// `falkon wait`
@@ -366,9 +372,9 @@ async fn named_instance(
 pub(crate) struct WaitArgs {
     #[command(flatten)]
     access: AccessArgs,
-    /// The instances, one or several
-    #[arg(value_name = "ID", required = true)]
-    instances: Vec<u64>,
+    /// The instances, one or several, by their numbers or names
+    #[arg(value_name = "INSTANCE", required = true)]
+    instances: Vec<String>,
     /// Print no progress line and no summary
     #[arg(long, short)]
     quiet: bool,
@@ -394,7 +400,7 @@ pub(crate) fn wait(args: WaitArgs) -> Exit {
     let ended = args
         .instances
         .iter()
-        .map(|instance| pass_on(&args.access, *instance, None, 0, args.quiet, true, &measure));
+        .map(|instance| pass_on(&args.access, instance, None, 0, args.quiet, true, &measure));
     args.notify.after(ended.max_by_key(|exit| exit.code()).unwrap_or(Exit::Success))
 }
 
@@ -403,9 +409,9 @@ pub(crate) fn wait(args: WaitArgs) -> Exit {
 pub(crate) struct ResultsArgs {
     #[command(flatten)]
     access: AccessArgs,
-    /// The instance
-    #[arg(value_name = "ID")]
-    instance: u64,
+    /// The instance, by its number or name
+    #[arg(value_name = "INSTANCE")]
+    instance: String,
     /// Print a line of JSON per result, instead of the tasks' output
     #[arg(long)]
     json: bool,
@@ -425,14 +431,14 @@ pub(crate) fn results(args: ResultsArgs) -> Exit {
         false => (Box::new(Terminal::default()), u64::MAX),
     };
     let measure = &args.measure;
-    pass_on(&args.access, args.instance, Some(output), args.from, true, !args.no_wait, measure)
+    pass_on(&args.access, &args.instance, Some(output), args.from, true, !args.no_wait, measure)
 }
 
 /// Passes results on to a sink, with streams up to a limit; or only waits for
 /// them.
 fn pass_on(
     access: &AccessArgs,
-    instance: u64,
+    instance: &str,
     output: Option<(Box<dyn Sink>, u64)>,
     from: u64,
     quiet: bool,
@@ -447,20 +453,18 @@ fn pass_on(
         Ok(runtime) => runtime,
         Err(exit) => return exit,
     };
-    let instance = InstanceId(instance);
     runtime.block_on(async {
         let started = Instant::now();
-        let status = match connect(&access, Some(instance)).await {
-            Ok((client, _deliveries)) => client.status(Some(instance)).await,
+        let found = match connect(&access, instance.parse().ok().map(InstanceId)).await {
+            Ok((client, _deliveries)) => named_status(&client, instance).await,
             Err(error) => Err(error),
         };
-        let status = match status {
-            Ok(status) => status,
+        let found = match found {
+            Ok(Ok(found)) => found,
+            Ok(Err(exit)) => return exit,
             Err(error) => return Exit::client(error),
         };
-        let Some(found) = status.instances.first() else {
-            return Exit::usage(format!("there is no instance {instance}"));
-        };
+        let instance = InstanceId(found.id);
         let progress = Progress::new(found.counts.total, !quiet);
         let wanted = output.as_ref().map(|(_, bytes_max)| *bytes_max);
         let sink = output.map_or_else(|| Box::new(Silent) as Box<dyn Sink>, |(sink, _)| sink);
@@ -484,9 +488,9 @@ fn pass_on(
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     access: AccessArgs,
-    /// Only these instances
-    #[arg(value_name = "ID")]
-    instances: Vec<u64>,
+    /// Only these instances, by their numbers or names
+    #[arg(value_name = "INSTANCE")]
+    instances: Vec<String>,
     /// List all executors, however many there are
     #[arg(long)]
     all: bool,
@@ -498,25 +502,24 @@ pub(crate) struct StatusArgs {
     json: bool,
 }
 
-pub(crate) fn status(args: StatusArgs) -> Exit {
-    let mut instances: Vec<InstanceId> = args.instances.iter().copied().map(InstanceId).collect();
-    if instances.is_empty() {
+pub(crate) fn status(mut args: StatusArgs) -> Exit {
+    if args.instances.is_empty() {
         // A file that opens one instance and nothing else is about that one.
-        instances.extend(args.access.load().ok().as_ref().and_then(only_instance));
+        let only = args.access.load().ok().as_ref().and_then(only_instance);
+        args.instances.extend(only.map(|id| id.to_string()));
     }
-    let first = instances.first().map(|id| id.0);
+    let first = args.instances.first().and_then(|first| first.parse().ok());
     with_client(&args.access, first, async |client: Client| {
-        let mut status = match instances.split_first() {
-            None => client.status(None).await?,
-            Some((first, _)) => client.status(Some(*first)).await?,
-        };
-        for id in instances.iter().skip(1) {
-            status.instances.extend(client.status(Some(*id)).await?.instances);
-        }
-        for id in &instances {
-            if !status.instances.iter().any(|found| found.id == id.0) {
-                return Ok(Exit::usage(format!("there is no instance {id}")));
+        let mut found = Vec::new();
+        for text in &args.instances {
+            match named_status(&client, text).await? {
+                Ok(instance) => found.push(instance),
+                Err(exit) => return Ok(exit),
             }
+        }
+        let mut status = client.status(found.first().map(|found| InstanceId(found.id))).await?;
+        if !found.is_empty() {
+            status.instances = found;
         }
         status.instances.sort_by_key(|found| found.id);
         status.instances.dedup_by_key(|found| found.id);
@@ -532,14 +535,22 @@ pub(crate) fn status(args: StatusArgs) -> Exit {
 pub(crate) struct DestroyArgs {
     #[command(flatten)]
     access: AccessArgs,
-    /// The instance
-    #[arg(value_name = "ID")]
-    instance: u64,
+    /// The instance, by its number or name
+    #[arg(value_name = "INSTANCE")]
+    instance: String,
 }
 
 pub(crate) fn destroy(args: DestroyArgs) -> Exit {
-    with_client(&args.access, Some(args.instance), async |client: Client| {
-        client.destroy(InstanceId(args.instance)).await?;
+    let number = args.instance.parse().ok();
+    with_client(&args.access, number, async |client: Client| {
+        let instance = match number {
+            Some(number) => InstanceId(number),
+            None => match named_instance(&client, &args.instance).await? {
+                Ok(instance) => instance,
+                Err(exit) => return Ok(exit),
+            },
+        };
+        client.destroy(instance).await?;
         Ok(Exit::Success)
     })
 }
