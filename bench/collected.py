@@ -37,7 +37,7 @@ sys.path[:0] = [str(HERE / "data"), str(HERE / "peers")]
 import disk
 import packages
 
-FALKON = os.environ.get("FALKON_BINARY", "falkon")
+FALKON = str(pathlib.Path(os.environ.get("FALKON_BINARY", "target/release/falkon")).resolve())
 UNLIMITED = 1e12
 CREATE_S = 0.005
 LARGE_BYTES = 1_000_000

@@ -28,7 +28,7 @@ import tempfile
 import time
 import zipfile
 
-FALKON = os.environ.get("FALKON_BINARY", "falkon")
+FALKON = str(pathlib.Path(os.environ.get("FALKON_BINARY", "target/release/falkon")).resolve())
 GROUP = 1000
 PATIENCE_SECONDS = 600
 # A tool that searches the archive for each member reads fewer of them.

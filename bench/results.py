@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 
-FALKON = os.environ.get("FALKON_BINARY", "falkon")
+FALKON = str(pathlib.Path(os.environ.get("FALKON_BINARY", "target/release/falkon")).resolve())
 MEMORY_TASKS_BYTES = 20_000_000
 FUNCTION = """import sys
 

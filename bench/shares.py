@@ -11,13 +11,14 @@ count: nothing is known of their run times yet.
 import argparse
 import json
 import os
+import pathlib
 import platform
 import subprocess
 import sys
 import tempfile
 import time
 
-FALKON = os.environ.get("FALKON_BINARY", "falkon")
+FALKON = str(pathlib.Path(os.environ.get("FALKON_BINARY", "target/release/falkon")).resolve())
 COMMANDS = {
     "sleep 1": (1.0, ["sh", "-c", "sleep 1"]),
     "sleep 0.05": (0.05, ["sh", "-c", "sleep 0.05"]),
