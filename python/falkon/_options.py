@@ -38,6 +38,7 @@ _CPUS = "a number above 0 with at most three decimals, such as 4 or 0.5"
 _MEMORY = (
     "bytes (2e9) or a text with a unit ('512MiB', '2GiB', '1.5G'; kB, MB and GB count in thousands)"
 )
+_LIMIT = "%s, or None for none" % _MEMORY
 _TIME = (
     "seconds (30, 0.5), a timedelta or a text with units ('250ms', '5m', '1h30m', '2d'); 0 or "
     "None for none"
@@ -118,6 +119,19 @@ def memory_bytes(option: str, value: Any) -> int:
     return math.ceil(found)
 
 
+def memory_limit(option: str, value: Any) -> int:
+    """The most memory that a task may have, in bytes."""
+    if value is None or value == "none":
+        return U64_MAX
+    try:
+        found = memory_bytes(option, value)
+    except ValueError:
+        found = 0
+    if found == 0:
+        _refuse(option, value, _LIMIT)
+    return found
+
+
 def micros(option: str, value: Any) -> int:
     """A time in microseconds, 0 for none."""
     if value is None:
@@ -190,6 +204,7 @@ _READ: Dict[str, Callable[[str, Any], Any]] = {
     "count": _count,
     "copies": _copies,
     "memory": memory_bytes,
+    "memory_limit": memory_limit,
     "priority": _priority,
     "resources": resources,
     "time": micros,
@@ -197,6 +212,7 @@ _READ: Dict[str, Callable[[str, Any], Any]] = {
 """What reads values of each kind: as the protocol has them."""
 _AS_TEXT: Dict[str, Callable[[Any], Any]] = {
     "cpus": lambda milli: milli / 1000,
+    "memory_limit": lambda limit: "none" if limit == U64_MAX else limit,
     "resources": dict,
     "time": lambda found: "%dus" % found,
 }

@@ -22,6 +22,7 @@ OPTIONS = (
     TaskOption("cpus", "cpus", "cpus", 1000, True),
     TaskOption("gpus", "gpus", "count", 0, True),
     TaskOption("memory", "memory", "memory", 0, True),
+    TaskOption("memory_limit", "memory_limit", "memory_limit", 0, False),
     TaskOption("resources", "resource", "resources", [], True),
     TaskOption("timeout", "timeout", "time", 0, True),
     TaskOption("runtime_estimate", "estimate", "time", 0, True),
@@ -50,4 +51,5 @@ def class_of(kind: int, found: Mapping[str, Any]) -> List[Any]:
         found["lenders"],
         0,
         0,
+        found["memory_limit"],
     ]

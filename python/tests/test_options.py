@@ -171,7 +171,7 @@ class Options(unittest.TestCase):
         with Dispatcher() as dispatcher:
             dispatcher.executor()
             client = falkon.Client(dispatcher.access)
-            options = {"memory": 2e6, "timeout": 1e2, "retries": 1.0, "cpus": "0.5"}
+            options = {"memory": 2e8, "timeout": 1e2, "retries": 1.0, "cpus": "0.5"}
             instance = client.submit(["echo"], lines=[0.1], **options)
             self.assertEqual([one.stdout for one in instance.results()], ["0.1\n"])
             instance = client.submit_tasks([dict(options, command=["echo", 1], timeout=1e-5 + 60)])

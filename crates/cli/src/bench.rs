@@ -13,7 +13,7 @@ use falkon_core::dispatch::InstanceOptions;
 use falkon_core::result::Outcome;
 use falkon_core::task::{InstanceId, Kind, Packed, Resources, Rows, Submission, TaskClass, TaskId};
 use falkon_data::overflow::OverflowDirectory;
-use falkon_executor::WorkerOptions;
+use falkon_executor::{MemoryLimits, WorkerOptions};
 use falkon_net::client::{Client, ClientError, Deliveries};
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{Command, Template};
@@ -108,6 +108,7 @@ async fn measured(args: &BenchArgs) -> Result<Figures, Exit> {
     let mut embedded = Embedded::start(None, None).map_err(Exit::failure)?;
     embedded.execute(ExecutorSetup {
         capacity: Resources::cpus(jobs),
+        memory_limits: MemoryLimits::default(),
         places,
         capture_bytes_max: CAPTURE_BYTES_MAX,
         workers: WorkerOptions::default(),

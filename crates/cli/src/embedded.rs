@@ -4,12 +4,12 @@
 use crate::clusters::{Clusters, Lost};
 use crate::machine::{cpus, hostname, memory};
 use crate::nodes::{NoNodes, Nodes};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use falkon_core::task::{MILLI, Resources};
 use falkon_data::overflow::OverflowDirectory;
 use falkon_dispatcher::events::EventOptions;
 use falkon_dispatcher::{Concentrators, DispatcherError, Handle};
-use falkon_executor::{CacheSetup, ExecutorError, Link, WorkerOptions};
+use falkon_executor::{CacheSetup, ExecutorError, Link, MemoryLimits, WorkerOptions};
 use falkon_net::Log;
 use falkon_net::client::{Client, Deliveries};
 use falkon_net::secure::{
@@ -44,12 +44,49 @@ pub(crate) struct OfferArgs {
     /// Custom resources that tasks may use; may be repeated
     #[arg(long, value_name = "NAME=COUNT", value_parser = crate::plan::resource)]
     offer: Vec<(String, u64)>,
+    #[command(flatten)]
+    limits: LimitArgs,
+}
+
+/// How an executor holds tasks to what they asked for.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct LimitArgs {
+    /// How tasks are held to their --memory or --memory-limit
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = HeldBy::Auto)]
+    memory_limits: HeldBy,
+}
+
+/// A way to hold tasks to their memory.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum HeldBy {
+    /// By control groups where this user may make some, else by a watch on their processes
+    Auto,
+    /// By a watch on their processes
+    Watch,
+    /// Not at all
+    Off,
+}
+
+impl LimitArgs {
+    /// The setting as the executor has it.
+    pub(crate) fn memory_limits(&self) -> MemoryLimits {
+        match self.memory_limits {
+            HeldBy::Auto => MemoryLimits::Auto,
+            HeldBy::Watch => MemoryLimits::Watch,
+            HeldBy::Off => MemoryLimits::Off,
+        }
+    }
 }
 
 impl OfferArgs {
     /// The capacity as an executor announces it.
     pub(crate) fn capacity(&self) -> Resources {
         offered(self.jobs, self.offer_gpus, None, self.offer.clone())
+    }
+
+    /// How tasks are held to their memory.
+    pub(crate) fn memory_limits(&self) -> MemoryLimits {
+        self.limits.memory_limits()
     }
 
     /// Whether the user says how many tasks run here at a time.
@@ -102,6 +139,7 @@ pub(crate) struct Places {
 /// How the executor in this process behaves.
 pub(crate) struct ExecutorSetup {
     pub(crate) capacity: Resources,
+    pub(crate) memory_limits: MemoryLimits,
     pub(crate) places: Places,
     pub(crate) capture_bytes_max: u64,
     pub(crate) workers: WorkerOptions,
@@ -180,7 +218,15 @@ impl Embedded {
 
     /// Starts an executor for it, once.
     pub(crate) fn execute(&mut self, setup: ExecutorSetup) {
-        let ExecutorSetup { capacity, places, capture_bytes_max, workers, cache, forked } = setup;
+        let ExecutorSetup {
+            capacity,
+            memory_limits,
+            places,
+            capture_bytes_max,
+            workers,
+            cache,
+            forked,
+        } = setup;
         let (reader, writer) = opened(&self.dispatcher, Role::Executor);
         let (leave, leaving) = oneshot::channel();
         let options = falkon_executor::Options {
@@ -188,6 +234,7 @@ impl Embedded {
             workers,
             log: Arc::new(|_: &str| {}),
             cache,
+            memory_limits,
             forked,
             ..falkon_executor::Options::new(hostname(), capacity, places.scratch, places.overflow)
         };

@@ -21,7 +21,7 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 const LINES_KEPT: usize = 5;
 const LINE_BYTES_MAX: usize = 1000;
 /// Options of a run that are those of its executors as well.
-const SHARED: [&str; 12] = [
+const SHARED: [&str; 13] = [
     "capture",
     "cache",
     "eviction",
@@ -29,6 +29,7 @@ const SHARED: [&str; 12] = [
     "collect_data",
     "collect_free",
     "collect_patience",
+    "memory_limits",
     "preload",
     "worker",
     "worker_calls_max",

@@ -162,6 +162,7 @@ async fn here(args: PipeArgs, stream: UnixStream, forked: Option<Forked>) -> Exi
     };
     embedded.execute(ExecutorSetup {
         capacity,
+        memory_limits: args.offer.memory_limits(),
         places,
         capture_bytes_max: args.capture,
         workers,

@@ -326,6 +326,7 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     } else if !elsewhere || args.offer.names_jobs() {
         embedded.execute(ExecutorSetup {
             capacity: args.offer.capacity(),
+            memory_limits: args.offer.memory_limits(),
             places,
             capture_bytes_max: capture,
             workers,

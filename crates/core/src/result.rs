@@ -99,6 +99,11 @@ pub enum Cause {
     FileSystemSilent,
     /// It was one executor's alone, and that executor left before it ended.
     ExecutorLeft,
+    /// It had more memory than its limit, or asked for more, and was killed.
+    OverMemory,
+    /// The node, or the control group of its executor, had no memory left, and the system
+    /// killed it. It runs again, and has failed only if that was too often so.
+    NodeOutOfMemory,
 }
 
 impl Cause {
@@ -119,6 +124,8 @@ impl Cause {
             Cause::NoWorker => "no_worker",
             Cause::FileSystemSilent => "file_system_silent",
             Cause::ExecutorLeft => "executor_left",
+            Cause::OverMemory => "over_memory",
+            Cause::NodeOutOfMemory => "node_out_of_memory",
         }
     }
 }

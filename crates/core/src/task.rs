@@ -241,6 +241,25 @@ pub struct TaskClass {
     pub unpacks: u32,
     /// Below a relay: how many attempts at these tasks had ended above.
     pub attempts_before: u32,
+    /// The most memory that its processes may have together, in bytes: 0 is as much as it
+    /// reserves, [`UNLIMITED`] any amount; see [`TaskClass::memory_limit`].
+    pub memory_limit_bytes: u64,
+}
+
+/// No limit, where 0 means another.
+pub const UNLIMITED: u64 = u64::MAX;
+
+impl TaskClass {
+    /// The most memory that the processes of a task may have together, in bytes; `None`
+    /// is any amount.
+    #[must_use]
+    pub fn memory_limit(&self) -> Option<u64> {
+        match (self.memory_limit_bytes, self.resources.memory_bytes) {
+            (UNLIMITED, _) | (0, 0) => None,
+            (0, reserved) => Some(reserved),
+            (limit, _) => Some(limit),
+        }
+    }
 }
 
 /// Hands each struct that a submission is made of to a macro, with its fields in
@@ -261,6 +280,7 @@ macro_rules! submission_structs {
             lenders,
             unpacks,
             attempts_before,
+            memory_limit_bytes,
         });
         $each!(Range { start, step, count });
         $each!(After { offset, tasks, takes });
@@ -293,6 +313,7 @@ impl Default for TaskClass {
             lenders: 0,
             unpacks: 0,
             attempts_before: 0,
+            memory_limit_bytes: 0,
         }
     }
 }

@@ -75,6 +75,8 @@ pub struct Options {
     pub log: Log,
     /// The cache; without one, tasks with data objects fail here.
     pub cache: Option<CacheSetup>,
+    /// How tasks are held to their memory limits.
+    pub memory_limits: MemoryLimits,
     /// By whose leave it is here, and for how long.
     pub tenure: Tenure,
     /// The process host, if it is there already, with a template of which Python workers are
@@ -103,10 +105,24 @@ impl Options {
             file_limit: FILE_LIMIT,
             log: Arc::new(|_: &str| {}),
             cache: None,
+            memory_limits: MemoryLimits::default(),
             tenure: Tenure::default(),
             forked: None,
         }
     }
+}
+
+/// How an executor holds tasks to their memory limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MemoryLimits {
+    /// By control groups where it may make some, and by looking at their processes from time to
+    /// time.
+    #[default]
+    Auto,
+    /// By looking at their processes alone.
+    Watch,
+    /// Not at all.
+    Off,
 }
 
 /// By whose leave an executor is on its node, and for how long.

@@ -17,8 +17,9 @@ use super::outputs::Outputs;
 use super::values::LongValues;
 use super::watchdog::{Position, WaitPoint};
 use super::workers::{Bundle, Call, Home, Workers, in_directory, texts_payload};
-use super::{Log, Options};
+use super::{Log, MemoryLimits, Options};
 use checks::Checks;
+pub(super) use ends::NODE_OUT_OF_MEMORY;
 use falkon_core::data::object::Object;
 use falkon_core::data::stage;
 use falkon_core::execute::{Event, Start, TaskKey, TemplateId};
@@ -58,6 +59,8 @@ struct Process {
     program: Vec<u8>,
     cwd: Option<Vec<u8>>,
     stdin: Option<Vec<u8>>,
+    /// The most memory that it may have, in bytes, if it is held to that.
+    memory_limit: Option<u64>,
     /// The start that is repeated if an input is changed before it begins.
     again: Option<Box<Start>>,
 }
@@ -100,6 +103,7 @@ pub(super) struct Tasks {
     capture_bytes_max: u64,
     gpus: Gpus,
     granted: Granted,
+    memory_limits: MemoryLimits,
     objects: Option<Objects>,
     checks: Checks,
     file_limit: Duration,
@@ -141,6 +145,7 @@ impl Tasks {
             capture_bytes_max: options.capture_bytes_max.min(CAPTURE_BYTES_MAX),
             gpus: Gpus::new(options.capacity.gpus, |name| std::env::var(name).ok()),
             granted: Granted::new(|name| std::env::var(name).ok()),
+            memory_limits: options.memory_limits,
             objects,
             checks: Checks::new(options.file_limit),
             file_limit: options.file_limit,
@@ -629,5 +634,6 @@ fn lost(key: u64) -> Ended {
         stdout: falkon_process::Captured::default(),
         stderr: falkon_process::Captured::default(),
         usage: falkon_process::Usage::default(),
+        shortage: None,
     }
 }

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use super::copy::{Copies, Given, Templates};
 use super::environment::Inherited;
+use super::groups::{self, Groups};
 use super::inbox::Inbox;
 use super::orphans::{Janitor, session};
 use super::outbox::Outbox;
@@ -82,6 +83,7 @@ fn serve(instance: &OsStr, start_limit: Duration, given: Option<Given>) -> io::R
         open_files: raise_open_files(),
         pid: rustix::process::getpid().as_raw_nonzero().get(),
         copies,
+        groups: Groups::new(instance),
         start_slot,
     }));
     pool.add_slots(FIRST_SLOTS)?;
@@ -90,11 +92,13 @@ fn serve(instance: &OsStr, start_limit: Duration, given: Option<Given>) -> io::R
     let mut janitor = Janitor::new();
     while !pool.wait_closed(Duration::from_millis(JANITOR_PERIOD_MS)) {
         janitor.look(&pool);
+        pool.shortages.look();
         pool.watch_starts(start_limit, Duration::from_millis(JANITOR_PERIOD_MS));
         // A slot that holds ends back may hang, as what it is about to execute does.
         pool.outbox.flush();
     }
     janitor.kill_all(&pool);
+    groups::clear(&instance.to_string_lossy());
     Ok(())
 }
 

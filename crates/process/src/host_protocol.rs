@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::{CAPTURE_BYTES_MAX, Captured, Ended, FileMark, Kill, Launch, Outcome, Stage};
 use super::{LAUNCH_BYTES_MAX, capture::Stream};
-use super::{Source, Unchanged, Usage};
+use super::{MemoryLimit, Shortage, Source, Unchanged, Usage};
 
 /// Longest record; a longer one means that the stream is garbled.
 pub(super) const RECORD_BYTES_MAX: usize = 64 << 20;
@@ -34,6 +34,10 @@ const SOURCE_PROGRAM: u8 = 0;
 const SOURCE_TEMPLATE: u8 = 1;
 const SOURCE_COPY: u8 = 2;
 const SOURCE_FORKED: u8 = 3;
+
+const SHORTAGE_NONE: u8 = 0;
+const SHORTAGE_LIMIT: u8 = 1;
+const SHORTAGE_SYSTEM: u8 = 2;
 
 const OUTCOME_EXIT: u8 = 0;
 const OUTCOME_SIGNAL: u8 = 1;
@@ -156,6 +160,11 @@ pub(super) fn put_launch(out: &mut Vec<u8>, launch: &Launch) {
         put_optional_terminated(out, launch.cwd.as_deref());
         put_optional_terminated(out, launch.stdin.as_deref());
         put_optional(out, launch.spill.as_deref());
+        out.push(u8::from(launch.memory.is_some()));
+        if let Some(MemoryLimit { bytes, in_group }) = launch.memory {
+            put_u64(out, bytes);
+            out.push(u8::from(in_group));
+        }
         put_u32(out, launch.unchanged.len() as u32);
         for Unchanged { path, mark } in &launch.unchanged {
             put_terminated(out, path);
@@ -218,6 +227,7 @@ pub(super) struct Report {
     pub(super) started: u64,
     pub(super) ended: u64,
     pub(super) usage: Usage,
+    pub(super) shortage: Option<Shortage>,
 }
 
 /// Appends the end of a task.
@@ -238,6 +248,13 @@ pub(super) fn put_ended(out: &mut Vec<u8>, report: &Report, streams: [&Stream; 2
         put_u64(out, report.usage.rss_max_bytes);
         put_u64(out, report.usage.read_bytes);
         put_u64(out, report.usage.written_bytes);
+        let (kind, bytes) = match report.shortage {
+            None => (SHORTAGE_NONE, 0),
+            Some(Shortage::OverLimit { had_bytes }) => (SHORTAGE_LIMIT, had_bytes),
+            Some(Shortage::OfSystem) => (SHORTAGE_SYSTEM, 0),
+        };
+        out.push(kind);
+        put_u64(out, bytes);
         for stream in streams {
             put_bytes(out, stream.head());
             put_u64(out, stream.total_bytes());
@@ -310,8 +327,14 @@ fn read_ended(fields: &mut Fields<'_>) -> Result<Ended, Garbled> {
         read_bytes: fields.u64()?,
         written_bytes: fields.u64()?,
     };
+    let shortage = match (fields.u8()?, fields.u64()?) {
+        (SHORTAGE_NONE, _) => None,
+        (SHORTAGE_LIMIT, had_bytes) => Some(Shortage::OverLimit { had_bytes }),
+        (SHORTAGE_SYSTEM, _) => Some(Shortage::OfSystem),
+        _ => return Err(Garbled),
+    };
     let (stdout, stderr) = (read_captured(fields)?, read_captured(fields)?);
-    Ok(Ended { key, outcome, started, ended, stdout, stderr, usage })
+    Ok(Ended { key, outcome, started, ended, stdout, stderr, usage, shortage })
 }
 
 fn read_captured(fields: &mut Fields<'_>) -> Result<Captured, Garbled> {
@@ -332,6 +355,7 @@ pub(super) struct LaunchRecord<'a> {
     pub(super) cwd: Option<&'a CStr>,
     pub(super) stdin: Option<&'a CStr>,
     pub(super) spill: Option<&'a [u8]>,
+    pub(super) memory: Option<MemoryLimit>,
     unchanged: u32,
     rest: Fields<'a>,
 }
@@ -360,6 +384,9 @@ impl<'a> LaunchRecord<'a> {
         let cwd = fields.optional(Fields::terminated)?;
         let stdin = fields.optional(Fields::terminated)?;
         let spill = fields.optional(Fields::bytes)?;
+        let memory = fields.optional(|fields| {
+            Ok(MemoryLimit { bytes: fields.u64()?, in_group: fields.u8()? != 0 })
+        })?;
         let unchanged = fields.u32()?;
         Ok(Ok(LaunchRecord {
             key,
@@ -368,6 +395,7 @@ impl<'a> LaunchRecord<'a> {
             cwd,
             stdin,
             spill,
+            memory,
             unchanged,
             rest: fields,
         }))

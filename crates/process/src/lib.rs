@@ -31,6 +31,7 @@ mod capture;
 mod clock;
 mod copy;
 mod environment;
+mod groups;
 mod host;
 mod host_protocol;
 mod inbox;
@@ -38,6 +39,7 @@ mod link;
 mod orphans;
 mod outbox;
 mod pool;
+mod shortage;
 mod slot;
 mod spawn;
 mod start;
@@ -108,6 +110,8 @@ pub struct Launch {
     pub unchanged: Vec<Unchanged>,
     /// The source of the process.
     pub source: Source,
+    /// The memory that it may have, with all that descend from it, if it is a program.
+    pub memory: Option<MemoryLimit>,
 }
 
 impl fmt::Debug for Launch {
@@ -121,6 +125,18 @@ impl fmt::Debug for Launch {
             .field("source", &self.source)
             .finish_non_exhaustive()
     }
+}
+
+/// A limit on the memory of a launched process and of all that descend from it. One that exceeds it
+/// is killed, with all of these ([`Shortage::OverLimit`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryLimit {
+    /// The most memory, in bytes.
+    pub bytes: u64,
+    /// The kernel holds the process to it in a control group, where this process may make some.
+    /// Otherwise, and elsewhere, it is looked at from time to time, and may exceed the limit in
+    /// between.
+    pub in_group: bool,
 }
 
 /// The source of a launched process.
@@ -191,6 +207,22 @@ pub struct Ended {
     pub stderr: Captured,
     /// The resources that it used.
     pub usage: Usage,
+    /// The want of memory that ended it, if one did.
+    pub shortage: Option<Shortage>,
+}
+
+/// A want of memory that ends a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shortage {
+    /// It exceeded its limit ([`Launch::memory`]).
+    OverLimit {
+        /// What it had when it was killed, in bytes: no more than the limit if the kernel did not
+        /// give it more.
+        had_bytes: u64,
+    },
+    /// The system had no memory left, or the control group that all tasks are in, and ended this
+    /// one, whether it had much or little.
+    OfSystem,
 }
 
 /// The outcome of a launched process.

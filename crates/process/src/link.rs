@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use super::host_protocol::{self, BUFFER_KEPT_BYTES_MAX, ForExecutor, Garbled, Incoming};
 use super::{
     Ended, HOST_ARGUMENT, IN_FLIGHT_TASKS_MAX, Kill, Launch, START_MS_MAX, TASK_KEY_VARIABLE,
-    orphans,
+    groups, orphans,
 };
 
 /// How long a new host may take until it answers.
@@ -95,6 +95,7 @@ impl Host {
         let shared = Arc::new(Shared {
             pid,
             control,
+            instance: instance.to_owned(),
             key_prefix: format!("{TASK_KEY_VARIABLE}={instance}:").into_bytes(),
             in_flight: Mutex::default(),
             stopped: Mutex::default(),
@@ -196,6 +197,7 @@ struct Shared {
     /// The sockets, to shut them down whatever the halves are doing: first the one that ends come
     /// over, as the host ends all tasks when the other one is closed.
     control: [OwnedFd; 2],
+    instance: String,
     key_prefix: Vec<u8>,
     in_flight: Mutex<HashSet<u64>>,
     /// The host has ended, nothing of it is left, and it has been waited for.
@@ -224,6 +226,7 @@ impl Shared {
         }
         orphans::sweep(self.pid, &self.key_prefix);
         orphans::reap(self.pid, within(0));
+        groups::clear(&self.instance);
     }
 }
 

@@ -13,9 +13,11 @@ use super::capture::Stream;
 use super::clock::now_us;
 use super::copy::{Copies, Templates};
 use super::environment::Inherited;
+use super::groups::Groups;
 use super::host_protocol::{self, ForHost, Garbled, Report};
 use super::inbox::{Inbox, Rest};
 use super::outbox::Outbox;
+use super::shortage::Shortages;
 use super::start::Start;
 use super::{HUNG_SLOTS_MAX, Kill, Outcome, RUNNING_TASKS_MAX, Source, Stage, Usage};
 
@@ -38,6 +40,8 @@ pub(super) struct Pool {
     /// The host's process number.
     pub(super) pid: libc::pid_t,
     pub(super) copies: Copies,
+    pub(super) groups: Groups,
+    pub(super) shortages: Shortages,
     start_slot: StartSlot,
 }
 
@@ -54,6 +58,7 @@ pub(super) struct Parts {
     pub(super) open_files: Option<libc::rlimit>,
     pub(super) pid: libc::pid_t,
     pub(super) copies: Copies,
+    pub(super) groups: Groups,
     pub(super) start_slot: StartSlot,
 }
 
@@ -115,11 +120,30 @@ pub(super) struct Assignment {
 impl Pool {
     /// A pool without slots.
     pub(super) fn new(parts: Parts) -> Pool {
-        let Parts { templates, inbox, outbox, inherited, open_files, pid, copies, start_slot } =
-            parts;
-        let state = Mutex::new(State { templates, ..State::default() });
-        let closed = Condvar::new();
-        Pool { state, closed, inbox, outbox, inherited, open_files, pid, copies, start_slot }
+        let Parts {
+            templates,
+            inbox,
+            outbox,
+            inherited,
+            open_files,
+            pid,
+            copies,
+            groups,
+            start_slot,
+        } = parts;
+        Pool {
+            state: Mutex::new(State { templates, ..State::default() }),
+            closed: Condvar::new(),
+            inbox,
+            outbox,
+            inherited,
+            open_files,
+            pid,
+            copies,
+            groups,
+            shortages: Shortages::new(),
+            start_slot,
+        }
     }
 
     /// Makes so many slots.
@@ -435,7 +459,8 @@ impl Seat {
 /// Appends the report of a task whose start was given up at this step.
 fn put_given_up(out: &mut Vec<u8>, key: u64, stage: Stage, started: u64) {
     let outcome = Outcome::NotStarted { stage, errno: libc::ETIMEDOUT };
-    let report = Report { key, outcome, started, ended: now_us(), usage: Usage::default() };
+    let usage = Usage::default();
+    let report = Report { key, outcome, started, ended: now_us(), usage, shortage: None };
     host_protocol::put_ended(out, &report, [&Stream::default(), &Stream::default()]);
 }
 
@@ -457,6 +482,7 @@ mod tests {
             open_files: None,
             pid: 1,
             copies: Copies::default(),
+            groups: Groups::new(OsStr::new("test")),
             start_slot: |_, _, _| Err(io::ErrorKind::WouldBlock.into()),
         }));
         {

@@ -15,13 +15,14 @@ use super::capture::Stream;
 use super::clock::now_us;
 use super::copy;
 use super::environment::Image;
+use super::groups::Group;
 use super::host_protocol::{self, LaunchRecord, Report, Variable};
 use super::inbox::Woken;
 use super::outbox::{Deferral, HELD_TASK_US_MAX, HELD_US_MAX};
 use super::pool::{Assignment, Pool, Seat};
 use super::spawn::{self, Child, NotSpawned, Setup, Stack};
 use super::watch::Watch;
-use super::{FileMark, Outcome, Source, Stage, Usage};
+use super::{FileMark, MemoryLimit, Outcome, Shortage, Source, Stage, Usage};
 
 /// Most that is read from a stream at once; what a pipe holds unless its size was changed.
 const READ_BYTES: usize = 64 << 10;
@@ -46,6 +47,35 @@ pub(super) struct Slot {
     is_untidy: bool,
     /// When this slot sees to it that what is held back is sent.
     flush_due: Option<u64>,
+    /// The control group of tasks with a memory limit, if there was one.
+    group: Option<Group>,
+}
+
+/// The memory limit of a task that runs.
+#[derive(Debug)]
+struct Held {
+    bytes: u64,
+    /// The control group that it is in.
+    group: Option<Group>,
+}
+
+impl Held {
+    /// How many of its processes the kernel has ended.
+    fn exceeded(&self) -> u64 {
+        self.group.as_ref().map_or(0, Group::exceeded)
+    }
+}
+
+/// A task that has been started.
+type Started = ([Pipe; 2], Child, Option<Held>);
+
+/// How a task has ended.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    outcome: Outcome,
+    usage: Usage,
+    at: u64,
+    shortage: Option<Shortage>,
 }
 
 /// The end to read from and the end to write to. A slot keeps both: so the pipe never ends, and
@@ -69,6 +99,7 @@ impl Slot {
             done: None,
             is_untidy: true,
             flush_due: None,
+            group: None,
         })
     }
 
@@ -161,13 +192,12 @@ impl Slot {
             Err((Stage::Waiting, libc::ECANCELED))
         } else {
             match self.start(image, &assignment.order) {
-                Ok((pipes, child)) if self.seat.start.end() => {
-                    Ok(self.follow_to_its_end(key, pipes, child))
-                }
+                Ok(started) if self.seat.start.end() => Ok(self.follow_to_its_end(key, started)),
                 // The start was given up.
-                Ok((pipes, child)) => {
+                Ok((pipes, child, held)) => {
                     kill_group(&child, libc::SIGKILL);
                     self.reap(&child);
+                    self.leave_group(held);
                     self.done = Some((pipes, child));
                     return None;
                 }
@@ -186,18 +216,18 @@ impl Slot {
         for stream in &mut self.streams {
             stream.finish();
         }
-        let (outcome, usage, ended) = result.unwrap_or_else(|(stage, errno)| {
-            (Outcome::NotStarted { stage, errno }, Usage::default(), now_us())
-        });
-        Some(Report { key, outcome, started, ended, usage })
+        let End { outcome, usage, at: ended, shortage } =
+            result.unwrap_or_else(|(stage, errno)| End {
+                outcome: Outcome::NotStarted { stage, errno },
+                usage: Usage::default(),
+                at: now_us(),
+                shortage: None,
+            });
+        Some(Report { key, outcome, started, ended, usage, shortage })
     }
 
     /// Starts a task. Everything up to here may hang in a file system.
-    fn start(
-        &mut self,
-        image: &mut Image,
-        record: &[u8],
-    ) -> Result<([Pipe; 2], Child), NotSpawned> {
+    fn start(&mut self, image: &mut Image, record: &[u8]) -> Result<Started, NotSpawned> {
         let garbled = |_| NotSpawned::new(Stage::Arguments, libc::EINVAL);
         let order = LaunchRecord::read(record).map_err(garbled)?;
         let mut order = order.map_err(|errno| NotSpawned::new(Stage::Arguments, errno))?;
@@ -210,6 +240,7 @@ impl Slot {
             return Err(NotSpawned::new(Stage::Changed, libc::ESTALE));
         }
         let (cwd, head_bytes_max) = (order.cwd, order.capture_bytes_max);
+        let memory = order.memory;
         let [stdout, stderr] = &mut self.streams;
         stdout.begin(head_bytes_max, order.spill, ".stdout");
         stderr.begin(head_bytes_max, order.spill, ".stderr");
@@ -220,13 +251,15 @@ impl Slot {
         if let Source::Copy { of } = order.source {
             progress.reach(Stage::Copy);
             let child = self.copy(order, of, &pipes);
-            return Ok((pipes, child.map_err(|errno| NotSpawned::new(Stage::Copy, errno))?));
+            let child = child.map_err(|errno| NotSpawned::new(Stage::Copy, errno))?;
+            return Ok((pipes, child, None));
         }
         if order.source == Source::Forked {
             progress.reach(Stage::Copy);
             let pid = self.pool.adopted(order.key).ok_or(libc::ESRCH);
             let child = pid.and_then(|pid| self.pool.copies.adopt(pid));
-            return Ok((pipes, child.map_err(|errno| NotSpawned::new(Stage::Copy, errno))?));
+            let child = child.map_err(|errno| NotSpawned::new(Stage::Copy, errno))?;
+            return Ok((pipes, child, None));
         }
         progress.reach(Stage::Stdin);
         let stdin = match (order.source, order.stdin) {
@@ -239,6 +272,8 @@ impl Slot {
         };
         image.prepare(&self.pool.inherited, order).map_err(garbled)?;
         let [stdout, stderr] = &pipes;
+        let held = memory.map(|limit| self.enter_group(limit));
+        let group = held.as_ref().and_then(|held| held.group.as_ref());
         let setup = Setup {
             cwd,
             stdin: stdin.as_ref().map(AsFd::as_fd),
@@ -246,12 +281,42 @@ impl Slot {
             stderr: stderr.1.as_fd(),
             host: self.pool.pid,
             open_files: self.pool.open_files,
+            group: group.map(Group::entrance),
             progress,
         };
         // SAFETY: `image` was prepared above from `record` and the pool's `inherited`, which both
         // live on; the host blocks all signals before it makes threads.
-        let child = unsafe { spawn::spawn(&mut self.stack, image, &setup) }?;
-        Ok((pipes, child))
+        let spawned = unsafe { spawn::spawn(&mut self.stack, image, &setup) };
+        if let (Ok(_), Some(group), Some(limit)) = (&spawned, group, memory) {
+            // The program has begun, in memory of its own. If the kernel does not take the limit,
+            // the watch alone holds the task to it.
+            let _ = group.hold_to(limit.bytes);
+        }
+        match spawned {
+            Ok(child) => Ok((pipes, child, held)),
+            Err(failed) => {
+                // Nothing was in its group but the child, which has ended, and it has no limit.
+                self.group = held.and_then(|held| held.group);
+                Err(failed)
+            }
+        }
+    }
+
+    /// Makes the control group ready for a task with a memory limit, if there is to be one and can
+    /// be one.
+    fn enter_group(&mut self, limit: MemoryLimit) -> Held {
+        let group = match limit.in_group {
+            true => self.group.take().or_else(|| self.pool.groups.make()),
+            false => None,
+        };
+        Held { bytes: limit.bytes, group }
+    }
+
+    /// Keeps the control group of a task that has ended, if the task has left nothing in it.
+    fn leave_group(&mut self, held: Option<Held>) {
+        if let Some(group) = held.and_then(|held| held.group) {
+            self.group = self.pool.groups.vacate(group);
+        }
     }
 
     /// Has a template make a copy, and waits until it is there.
@@ -302,30 +367,57 @@ impl Slot {
     }
 
     /// Follows a task that runs until it has ended.
-    fn follow_to_its_end(
-        &mut self,
-        key: u64,
-        pipes: [Pipe; 2],
-        child: Child,
-    ) -> (Outcome, Usage, u64) {
+    fn follow_to_its_end(&mut self, key: u64, started: Started) -> End {
+        let (pipes, child, held) = started;
         self.tidy();
         self.is_untidy = true;
         let [stdout, stderr] = &pipes;
-        let most_bytes = self.follow(key, &child, [stdout.0.as_fd(), stderr.0.as_fd()]);
-        let ended = now_us();
+        let streams = [stdout.0.as_fd(), stderr.0.as_fd()];
+        let seen = self.follow(key, &child, streams, held.as_ref());
+        let at = now_us();
         // While the task has not been waited for, its number and so its group's is not used
         // again. What it left in its group goes with it.
         kill_group(&child, libc::SIGKILL);
-        let (outcome, mut usage) = self.reap(&child);
-        usage.rss_max_bytes = usage.rss_max_bytes.max(most_bytes);
+        let (mut outcome, mut usage) = self.reap(&child);
+        usage.rss_max_bytes = usage.rss_max_bytes.max(seen.most_bytes);
+        let shortage = self.shortage(&seen, held.as_ref(), outcome);
+        if let Some(Shortage::OverLimit { .. }) = shortage {
+            // However the rest of it has ended.
+            outcome = Outcome::Signal(libc::SIGKILL);
+        }
+        if let Some(group) = held.as_ref().and_then(|held| held.group.as_ref()) {
+            group.kill();
+        }
+        self.leave_group(held);
         self.done = Some((pipes, child));
-        (outcome, usage, ended)
+        End { outcome, usage, at, shortage }
     }
 
-    /// Reads what the task writes and ends it when that is ordered, until it has ended. Returns the
-    /// most memory that its processes were seen to have.
-    fn follow(&mut self, key: u64, child: &Child, pipes: [BorrowedFd<'_>; 2]) -> u64 {
-        let mut watch = Watch::new(child.pid);
+    /// The want of memory that has ended a task, if one has.
+    fn shortage(&self, seen: &Seen, held: Option<&Held>, outcome: Outcome) -> Option<Shortage> {
+        let exceeded = held.map_or(0, Held::exceeded);
+        self.pool.shortages.note_own(exceeded);
+        match (seen.over_bytes, held) {
+            (Some(had_bytes), _) => Some(Shortage::OverLimit { had_bytes }),
+            (None, Some(held)) if exceeded > 0 => {
+                Some(Shortage::OverLimit { had_bytes: held.bytes })
+            }
+            _ if seen.was_killed => None,
+            _ => self.pool.shortages.may_have_ended(outcome).then_some(Shortage::OfSystem),
+        }
+    }
+
+    /// Reads what the task writes and ends it when that is ordered, or when it exceeds its limit,
+    /// until it has ended.
+    fn follow(
+        &mut self,
+        key: u64,
+        child: &Child,
+        pipes: [BorrowedFd<'_>; 2],
+        held: Option<&Held>,
+    ) -> Seen {
+        let mut watch = Watch::new(child.pid, held.map(|held| held.bytes));
+        let mut was_killed = false;
         // SIGKILL is due at this time.
         let mut deadline: Option<u64> = None;
         let seat = Arc::clone(&self.seat);
@@ -350,12 +442,16 @@ impl Slot {
                 }
             }
             if ended {
-                return watch.most_bytes();
+                let over_bytes = watch.over().map(|over| over.bytes);
+                return Seen { most_bytes: watch.most_bytes(), over_bytes, was_killed };
             }
-            watch.look(|| self.pool.strays(key));
+            if watch.look(|| self.pool.strays(key)) {
+                end_if_over(&watch, held, child);
+            }
             if !fds[3].revents().is_empty() {
                 let _ = rustix::io::read(&seat.wake, &mut [0; 8]);
                 if let Some(grace) = self.pool.kill_order(key) {
+                    was_killed = true;
                     if !grace.is_zero() {
                         kill_group(child, libc::SIGTERM);
                     }
@@ -390,6 +486,36 @@ impl Slot {
                 return;
             }
         }
+    }
+}
+
+/// What is seen of a task while it runs.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    /// The most memory that its processes had.
+    most_bytes: u64,
+    /// The memory that it had when it exceeded its limit.
+    over_bytes: Option<u64>,
+    /// The executor has ordered its end.
+    was_killed: bool,
+}
+
+/// Kills a task that has exceeded its memory limit, with all that it has started. The kernel may
+/// have ended only one of its processes, and the others may wait for that one for ever.
+fn end_if_over(watch: &Watch, held: Option<&Held>, child: &Child) {
+    let over = watch.over();
+    if over.is_none() && held.is_none_or(|held| held.exceeded() == 0) {
+        return;
+    }
+    kill_group(child, libc::SIGKILL);
+    if let Some(group) = held.and_then(|held| held.group.as_ref()) {
+        group.kill();
+    }
+    for pid in over.iter().flat_map(|over| &over.processes) {
+        // SAFETY: A system call on plain values. The process was seen a moment ago, so it is of
+        // the task or, if it has ended since, its number is not in use again yet: numbers are
+        // given out in turn.
+        unsafe { libc::kill(*pid, libc::SIGKILL) };
     }
 }
 

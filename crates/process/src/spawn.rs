@@ -89,6 +89,8 @@ pub(super) struct Setup<'a> {
     pub(super) host: libc::pid_t,
     /// The limit on open files that the host has changed for itself, as it was before.
     pub(super) open_files: Option<libc::rlimit>,
+    /// Where it enters a control group.
+    pub(super) group: Option<BorrowedFd<'a>>,
     /// Where the child writes how far it is.
     pub(super) progress: &'a Progress,
 }
@@ -141,6 +143,7 @@ struct Shared {
     stderr: RawFd,
     host: libc::pid_t,
     open_files: Option<libc::rlimit>,
+    group: RawFd,
     no_signals: libc::sigset_t,
     /// The candidate being executed.
     candidate: usize,
@@ -177,6 +180,7 @@ pub(super) unsafe fn spawn(
         stderr: setup.stderr.as_raw_fd(),
         host: setup.host,
         open_files: setup.open_files,
+        group: setup.group.map_or(-1, |fd| fd.as_raw_fd()),
         no_signals,
         candidate: 0,
         progress: setup.progress,
@@ -258,6 +262,10 @@ unsafe fn become_task(shared: &mut Shared) -> c_int {
         }
         if let Some(limit) = &shared.open_files {
             libc::setrlimit(libc::RLIMIT_NOFILE, limit);
+        }
+        if shared.group >= 0 {
+            // If it does not enter the group, the watch alone holds it to its limit.
+            libc::write(shared.group, c"0".as_ptr().cast(), 1);
         }
         (*shared.progress).reach(Stage::Pipes);
         if (shared.stdin >= 0 && libc::dup2(shared.stdin, 0) < 0)

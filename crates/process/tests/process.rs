@@ -7,6 +7,7 @@
 mod process {
     pub(crate) mod copies;
     pub(crate) mod ends;
+    pub(crate) mod memory;
     pub(crate) mod orphans;
     pub(crate) mod outputs;
     pub(crate) mod rig;
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
         Some(HOST_ARGUMENT) => return host_main(),
+        Some(process::memory::MAPPER_ARGUMENT) => process::memory::map(&arguments[1..]),
         Some(process::orphans::EXECUTOR_ARGUMENT) => process::orphans::executor(&arguments[1..]),
         _ => {}
     }

@@ -74,6 +74,8 @@ wire_enum!(Cause {
     10 => NoWorker,
     11 => FileSystemSilent,
     12 => ExecutorLeft,
+    13 => OverMemory,
+    14 => NodeOutOfMemory,
 });
 wire_struct!(Captured { head, total_bytes, overflow, member });
 wire_struct!(Overflow { incarnation, number });

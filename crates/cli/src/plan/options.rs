@@ -17,7 +17,9 @@ use super::texts::once;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use falkon_core::task::{Resources, TaskClass};
 use kinds::OptionKind;
-pub(crate) use kinds::{Copies, Count, Cpus, Custom, Duration, Estimate, Memory, Priority};
+pub(crate) use kinds::{
+    Copies, Count, Cpus, Custom, Duration, Estimate, Memory, MemoryLimit, Priority,
+};
 use serde::de::{self, MapAccess};
 
 /// The tasks that an option is for.
@@ -181,6 +183,15 @@ class_options! {
         note: "",
         without: "else none",
         given: Everywhere,
+    }
+    /// Kill and fail a task whose processes have more memory together: 3GiB, or none for no limit
+    /// [default: what --memory says]
+    memory_limit: MemoryLimit at memory_limit_bytes = "memory-limit" {
+        page: "bytes, a text such as `\"3GiB\"`, or `\"none\"`: a task whose processes have more \
+               memory together [is killed and has failed](resources.md#memory)",
+        note: "memory limit",
+        without: "else as much as `memory`",
+        given: ToPrograms,
     }
     /// How much of a custom resource a task holds while it runs; may be repeated
     resources: Custom at resources.custom = "resource" {

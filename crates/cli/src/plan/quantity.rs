@@ -1,7 +1,7 @@
 //! Amounts as people write them: durations, memory, CPUs, named counts.
 
 use falkon_core::limits::{CAPTURE_BYTES_MAX, NAME_BYTES_MAX};
-use falkon_core::task::MILLI;
+use falkon_core::task::{MILLI, UNLIMITED};
 
 /// Microseconds in a second.
 const SECOND_MICROS: f64 = 1e6;
@@ -18,6 +18,12 @@ pub(crate) enum QuantityError {
          GB count in thousands)"
     )]
     Memory(String),
+    /// Not a limit on memory.
+    #[error(
+        "`{0}` is not a limit on memory: write bytes or a unit (512MiB, 2GiB, 1.5G; kB, MB and GB \
+         count in thousands), or none"
+    )]
+    MemoryLimit(String),
     /// Not a number of CPUs.
     #[error(
         "`{0}` is not a number of cpus: write a number above 0 with at most three decimals, such \
@@ -152,6 +158,18 @@ pub(crate) fn memory_bytes(text: &str) -> Result<u64, QuantityError> {
     whole(value * factor.powi(power)).ok_or_else(wrong)
 }
 
+/// The most memory that a task may have, in bytes: as [`memory_bytes`], or `none`.
+///
+/// # Errors
+/// The text is neither, or no memory at all.
+pub(crate) fn memory_limit_bytes(text: &str) -> Result<u64, QuantityError> {
+    match text {
+        "none" => Ok(UNLIMITED),
+        text => (memory_bytes(text).ok().filter(|bytes| *bytes > 0))
+            .ok_or_else(|| QuantityError::MemoryLimit(text.to_owned())),
+    }
+}
+
 /// Thousandths of a CPU in a number of CPUs, which may be a fraction.
 ///
 /// # Errors
@@ -255,6 +273,17 @@ mod tests {
         }
         for text in ["12Q", "", "GiB", "-1", "ib", "1ib", "1iB2", "999999P"] {
             assert_eq!(memory_bytes(text), Err(QuantityError::Memory(text.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn limits_on_memory_are_read() {
+        for (text, bytes) in [("1", 1), ("2GiB", 2 << 30), ("none", UNLIMITED)] {
+            assert_eq!(memory_limit_bytes(text), Ok(bytes), "{text}");
+        }
+        for text in ["0", "0GiB", "12Q", "", "None", "-1"] {
+            let wrong = QuantityError::MemoryLimit(text.to_owned());
+            assert_eq!(memory_limit_bytes(text), Err(wrong), "{text}");
         }
     }
 

@@ -4,7 +4,7 @@ use super::background::{BackgroundArgs, log_in};
 use super::log_to_stderr;
 use crate::access::{AccessArgs, places};
 use crate::data::{CacheArgs, lent_directory};
-use crate::embedded::offered;
+use crate::embedded::{LimitArgs, offered};
 use crate::exit::{Exit, runtime, say};
 use crate::machine::hostname;
 use crate::plan::quantity::{KeepFor, keep_for};
@@ -46,6 +46,8 @@ pub(crate) struct ExecutorArgs {
     /// control group allows of it]
     #[arg(long, value_name = "SIZE", value_parser = crate::plan::memory_bytes)]
     memory: Option<u64>,
+    #[command(flatten)]
+    limits: LimitArgs,
     /// A custom resource offered; may be repeated
     #[arg(long, value_name = "NAME=COUNT", value_parser = crate::plan::resource)]
     resource: Vec<(String, u64)>,
@@ -209,6 +211,7 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
         file_limit: args.file_timeout.map_or(falkon_executor::FILE_LIMIT, Duration::from_micros),
         log: log_to_stderr(),
         cache: Some(cache.clone()),
+        memory_limits: args.limits.memory_limits(),
         tenure,
         ..falkon_executor::Options::new(name, capacity, scratch.path().to_owned(), overflow.clone())
     };

@@ -31,6 +31,7 @@ mod kill;
 mod kill_at_speed;
 mod lifetime;
 mod listening;
+mod memory;
 mod network;
 mod overflow;
 mod parallel;

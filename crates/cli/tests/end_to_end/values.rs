@@ -56,7 +56,7 @@ fn tasks_find_what_they_have_reserved() {
         let ran = Running::start(command).finish().exits(0);
         ran.text().to_owned()
     };
-    assert_eq!(run(&["--memory", "1MiB", "--env", "PASSED"], None), "1 0 1048576 1 {} on\n");
+    assert_eq!(run(&["--memory", "1GiB", "--env", "PASSED"], None), "1 0 1073741824 1 {} on\n");
     assert_eq!(run(&["--cpus", "0.5", "--env", "PASSED="], Some("7")), "0.5 0 7\n");
     assert_eq!(run(&["--env", "OMP_NUM_THREADS=3", "--env", "PASSED=x"], None), "1 0 3 x\n");
     let unset = site.run(["run", "--env", "FALKON_IS_NOT_SET", "true"]).exits(2);

@@ -6,17 +6,73 @@ use crate::workers::Workers;
 use falkon_core::data::object::ObjectId;
 use falkon_core::data::stage;
 use falkon_core::execute::Event;
-use falkon_core::result::{Detail, Outcome, ResourceUsage, Stream};
+use falkon_core::result::{Cause, Detail, Outcome, ResourceUsage, Stream};
 use falkon_net::clock::Clock;
-use falkon_process::{Ended, Outcome as ProcessOutcome, Stage, Usage};
+use falkon_process::{Ended, Outcome as ProcessOutcome, Shortage, Stage, Usage};
+use std::fmt;
 use std::sync::Arc;
+
+/// Why a task is lost whose node has run out of memory.
+pub(crate) const NODE_OUT_OF_MEMORY: &str = "its node, or the control group of its executor, had no memory \
+     left, and the system killed the task: with --memory, no more tasks run at a time than there \
+     is memory for";
+
+/// The error of a task that had more memory than its limit.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "asked for {} of memory, {}: --memory or --memory-limit gives it more",
+    Amount(*limit_bytes),
+    self.had()
+)]
+struct OverMemory {
+    limit_bytes: u64,
+    had_bytes: u64,
+}
+
+impl OverMemory {
+    fn had(&self) -> String {
+        if self.had_bytes <= self.limit_bytes {
+            return "had all of it and needed more when it was ended".to_owned();
+        }
+        let (limit, had) = (Amount(self.limit_bytes).to_string(), Amount(self.had_bytes));
+        match had.to_string() {
+            had if had != limit => format!("had {had} when it was ended"),
+            _ => format!("had {} bytes when it was ended", self.had_bytes),
+        }
+    }
+}
+
+/// An amount of memory for people.
+struct Amount(u64);
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+        let Some((size, unit)) = units.into_iter().find(|(size, _)| self.0 >= *size) else {
+            return write!(f, "{} bytes", self.0);
+        };
+        let tenths = (self.0 as f64 / size as f64 * 10.0).round() / 10.0;
+        write!(f, "{tenths} {unit}")
+    }
+}
+
+/// Adds a sentence to an error.
+fn add(error: &mut String, sentence: &str) {
+    if !error.is_empty() {
+        error.push_str("; ");
+    }
+    error.push_str(sentence);
+}
 
 impl Tasks {
     /// Converts a process's end into its task's.
     pub(crate) fn ended(&mut self, ended: Ended, clock: &Clock) -> Option<Event> {
         if Workers::is_worker(ended.key) {
             self.launched -= 1;
-            self.workers.ended(ended, clock);
+            match ended.shortage {
+                Some(Shortage::OfSystem) => self.workers.lost(ended, clock),
+                _ => self.workers.ended(ended, clock),
+            }
             return None;
         }
         let process = self.processes.remove(&ended.key)?;
@@ -49,11 +105,24 @@ impl Tasks {
             |stream, captured| self.outputs.captured(key, stream, output, captured, &mut error);
         let stdout = captured(Stream::Stdout, ended.stdout);
         let stderr = captured(Stream::Stderr, ended.stderr);
+        let (outcome, cause) = match ended.shortage {
+            None => (outcome, None),
+            Some(Shortage::OverLimit { had_bytes }) => {
+                let limit_bytes = process.memory_limit.unwrap_or(had_bytes);
+                add(&mut error, &OverMemory { limit_bytes, had_bytes }.to_string());
+                (outcome, Some(Cause::OverMemory))
+            }
+            Some(Shortage::OfSystem) => {
+                add(&mut error, NODE_OUT_OF_MEMORY);
+                (Outcome::Lost, Some(Cause::NodeOutOfMemory))
+            }
+        };
         let says = stdout.total_bytes > 0 || stderr.total_bytes > 0 || !error.is_empty();
         let resources = used(&ended.outcome, &ended.usage);
         let says = says || resources.is_some();
-        let detail = says
-            .then(|| Arc::new(Detail { stdout, stderr, error, resources, ..Detail::default() }));
+        let detail = says.then(|| {
+            Arc::new(Detail { stdout, stderr, error, resources, cause, ..Detail::default() })
+        });
         let now = clock.now();
         let (started, ended) = match ended.ended {
             0 => (now, now),
@@ -94,4 +163,33 @@ fn used(outcome: &ProcessOutcome, usage: &Usage) -> Option<ResourceUsage> {
     };
     let has_run = !matches!(outcome, ProcessOutcome::NotStarted { .. });
     has_run.then_some(used)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_over_its_limit_says_what_it_asked_for_and_what_it_had() {
+        let more = ": --memory or --memory-limit gives it more";
+        let cases = [
+            (2 << 30, 2_254_857_830, "asked for 2 GiB of memory, had 2.1 GiB when it was ended"),
+            (100 << 20, 3 << 30, "asked for 100 MiB of memory, had 3 GiB when it was ended"),
+            (
+                1 << 30,
+                (1 << 30) + 4096,
+                "asked for 1 GiB of memory, had 1073745920 bytes when it was ended",
+            ),
+            (
+                1 << 30,
+                1 << 30,
+                "asked for 1 GiB of memory, had all of it and needed more when it was ended",
+            ),
+            (7, 4096, "asked for 7 bytes of memory, had 4 KiB when it was ended"),
+        ];
+        for (limit_bytes, had_bytes, expected) in cases {
+            let error = OverMemory { limit_bytes, had_bytes }.to_string();
+            assert_eq!(error, format!("{expected}{more}"));
+        }
+    }
 }

@@ -2,6 +2,7 @@
 //! environment.
 
 use super::{Prepared, Process, Tasks};
+use crate::MemoryLimits;
 use crate::not_started::Reason;
 use crate::objects::SandboxError;
 use crate::sandboxes::Named;
@@ -9,7 +10,7 @@ use crate::watchdog::WaitPoint;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::execute::{Start, StartData, TemplateId};
 use falkon_core::result::Outcome;
-use falkon_process::{Launch, Source, Unchanged};
+use falkon_process::{Launch, MemoryLimit, Source, Unchanged};
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{Command, Template};
 use falkon_wire::declared::{self, Declared, written_folder};
@@ -122,6 +123,9 @@ impl Tasks {
         let (output, spill) = self.outputs.next();
         let spill = spill.into_os_string().into_vec();
         let after = self.launch_after(start);
+        let memory_limit =
+            start.class.memory_limit().filter(|_| self.memory_limits != MemoryLimits::Off);
+        let in_group = self.memory_limits == MemoryLimits::Auto;
         self.launch_keys.insert(start.key, launch_key);
         self.processes.insert(
             launch_key,
@@ -134,6 +138,7 @@ impl Tasks {
                 program: command.argv.first().cloned().unwrap_or_default(),
                 cwd: command.cwd.clone(),
                 stdin: command.stdin.clone(),
+                memory_limit,
                 again: (!unchanged.is_empty()).then(|| Box::new(start.clone())),
             },
         );
@@ -148,6 +153,7 @@ impl Tasks {
             spill: Some(spill),
             unchanged,
             source: Source::Program,
+            memory: memory_limit.map(|bytes| MemoryLimit { bytes, in_group }),
         });
     }
 

@@ -7,11 +7,11 @@ use super::restart::KILLED_MAX;
 use super::worker::Worker;
 use super::{CLOSE_MS_MAX, LOOK_MS, START_SECONDS_MAX, Workers, give_back};
 use crate::not_started::Reason;
-use crate::tasks::HOST_LOST;
+use crate::tasks::{HOST_LOST, NODE_OUT_OF_MEMORY};
 use falkon_core::execute::{Event, TaskKey};
 use falkon_core::result::{Cause, Detail, Outcome, Stream};
 use falkon_net::clock::Clock;
-use falkon_process::{Ended, Outcome as ProcessOutcome};
+use falkon_process::{Ended, Outcome as ProcessOutcome, Shortage};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -208,6 +208,9 @@ impl Workers {
         let was_ended = worker.lost || worker.retired && worker.trouble.is_empty();
         let cause = (!was_ended).then_some(Cause::WorkerDied);
         let (outcome, mut error) = match process.outcome {
+            _ if process.shortage == Some(Shortage::OfSystem) => {
+                (Outcome::Lost, NODE_OUT_OF_MEMORY.to_owned())
+            }
             _ if worker.lost => (Outcome::Lost, HOST_LOST.to_owned()),
             ProcessOutcome::Exit(code) => (
                 Outcome::Exit(if code == 0 { 1 } else { code }),

@@ -270,7 +270,16 @@ mod tests {
 
     fn ended(key: u64, outcome: Outcome) -> Ended {
         let (stdout, stderr) = (Captured::default(), Captured::default());
-        Ended { key, outcome, started: 0, ended: 0, stdout, stderr, usage: Usage::default() }
+        Ended {
+            key,
+            outcome,
+            started: 0,
+            ended: 0,
+            stdout,
+            stderr,
+            usage: Usage::default(),
+            shortage: None,
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ fn launches() -> impl Strategy<Value = Launch> {
         option(),
         any::<u64>(),
         option(),
-        vec(unchanged(), 0..3),
+        (vec(unchanged(), 0..3), proptest::option::of(any::<(u64, bool)>())),
     )
         .prop_map(
             |(
@@ -32,8 +32,9 @@ fn launches() -> impl Strategy<Value = Launch> {
                 stdin,
                 capture_bytes_max,
                 spill,
-                unchanged,
+                (unchanged, memory),
             )| {
+                let memory = memory.map(|(bytes, in_group)| MemoryLimit { bytes, in_group });
                 Launch {
                     key,
                     after,
@@ -45,6 +46,7 @@ fn launches() -> impl Strategy<Value = Launch> {
                     spill,
                     unchanged,
                     source,
+                    memory,
                 }
             },
         )
@@ -77,6 +79,7 @@ fn read_launch(record: &[u8]) -> Launch {
         spill: order.spill.map(<[u8]>::to_vec),
         unchanged,
         source: order.source,
+        memory: order.memory,
         ..Launch::default()
     };
     let (argv, env) = (&mut launch.argv, &mut launch.env);
@@ -134,6 +137,7 @@ proptest! {
     #[test]
     fn ends_arrive(
         numbers in any::<[u64; 8]>(),
+        had in proptest::option::of(any::<Option<u64>>()),
         which in 0..3_u8,
         number in any::<i32>(),
         stage in 0..9_u8,
@@ -156,7 +160,11 @@ proptest! {
         stdout.begin(bound, Some(b"/proc/no/such"), "");
         stdout.take(&output);
         let mut bytes = Vec::new();
-        let report = Report { key, outcome, started, ended, usage };
+        let shortage = had.map(|had| match had {
+            Some(had_bytes) => Shortage::OverLimit { had_bytes },
+            None => Shortage::OfSystem,
+        });
+        let report = Report { key, outcome, started, ended, usage, shortage };
         put_ended(&mut bytes, &report, [&stdout, &Stream::default()]);
         let (record, length) = split(&bytes).unwrap().unwrap();
         prop_assert_eq!(length, bytes.len());
@@ -167,7 +175,7 @@ proptest! {
             spill_error: (output.len() > bound).then_some(libc::ENOENT),
         };
         let stderr = Captured::default();
-        let expected = Ended { key, outcome, started, ended, stdout, stderr, usage };
+        let expected = Ended { key, outcome, started, ended, stdout, stderr, usage, shortage };
         prop_assert_eq!(read_for_executor(record), Ok(ForExecutor::Ended(expected)));
     }
 

@@ -102,6 +102,7 @@ fn class() -> TaskClass {
         replicas: 2,
         lenders: 8,
         attempts_before: 3,
+        memory_limit_bytes: 3 << 30,
         ..TaskClass::default()
     }
 }

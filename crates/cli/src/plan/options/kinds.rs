@@ -5,7 +5,7 @@ use super::super::quantity;
 use super::super::texts::Map;
 use clap::builder::{TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
-use falkon_core::task::MILLI;
+use falkon_core::task::{MILLI, UNLIMITED};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use std::fmt;
 
@@ -78,6 +78,17 @@ option_kind!(Priority(i32) = "N", "priority", value_parser!(i32), |priority| pri
 option_kind!(Memory(u64) = "SIZE", "memory", quantity::memory_bytes, |bytes| bytes, |bytes| {
     (bytes > 0).then(|| format!("{bytes} bytes"))
 });
+option_kind!(
+    MemoryLimit(u64) = "SIZE",
+    "memory_limit",
+    quantity::memory_limit_bytes,
+    |bytes| bytes,
+    |bytes| match bytes {
+        0 => None,
+        UNLIMITED => Some("none".to_owned()),
+        bytes => Some(format!("{bytes} bytes")),
+    }
+);
 option_kind!(Duration(u64) = "TIME", "time", quantity::duration_micros, |micros| micros, seconds);
 option_kind!(
     Estimate(u64) = "TIME",
@@ -260,6 +271,13 @@ amount!(
     "a whole number of bytes from 0 on, or a text such as \"2GiB\"",
     quantity::memory_bytes,
     |bytes: f64| (bytes.fract() == 0.0 && (0.0..1.8e19).contains(&bytes)).then_some(bytes as u64)
+);
+amount!(
+    /// Bytes, or [`UNLIMITED`].
+    MemoryLimit(u64),
+    "a whole number of bytes from 1 on, or a text such as \"2GiB\" or \"none\"",
+    quantity::memory_limit_bytes,
+    |bytes: f64| (bytes.fract() == 0.0 && (1.0..1.8e19).contains(&bytes)).then_some(bytes as u64)
 );
 amount!(
     /// Thousandths of a CPU.

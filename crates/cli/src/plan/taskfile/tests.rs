@@ -1,6 +1,7 @@
 use super::super::{Plan, PlanArgs, Surroundings};
 use super::*;
 use crate::plan::options::{Count, Cpus};
+use falkon_core::task::UNLIMITED;
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -27,7 +28,7 @@ fn argv(plan: &Plan, position: u64) -> Vec<String> {
 
 /// Every field, in both notations.
 const JSON: &str = r#"
-{"id": "first", "command": "prog", "args": ["-n", 4, "a\"b"], "env": {"A": "1", "B": 2}, "cwd": "d", "stdin": "in", "inputs": ["x"], "outputs": ["y"], "cpus": 0.5, "gpus": 1, "memory": "2GiB", "resources": {"lic": 3}, "runtime_estimate": "2m", "timeout": 1.5, "retries": 2, "replicas": 3, "lenders": 4, "priority": -1}
+{"id": "first", "command": "prog", "args": ["-n", 4, "a\"b"], "env": {"A": "1", "B": 2}, "cwd": "d", "stdin": "in", "inputs": ["x"], "outputs": ["y"], "cpus": 0.5, "gpus": 1, "memory": "2GiB", "memory_limit": "none", "resources": {"lic": 3}, "runtime_estimate": "2m", "timeout": 1.5, "retries": 2, "replicas": 3, "lenders": 4, "priority": -1}
 {"command": ["echo", "hi"], "after": ["first"], "shell": true}
 "#;
 const TOML: &str = r#"
@@ -44,6 +45,7 @@ outputs = ["y"]
 cpus = 0.5
 gpus = 1
 memory = "2GiB"
+memory_limit = "none"
 resources = { lic = 3 }
 runtime_estimate = "2m"
 timeout = 1.5
@@ -77,6 +79,7 @@ fn both_notations_say_the_same() {
     assert_eq!((class.timeout_micros, class.retries, class.priority), (1_500_000, 2, -1));
     assert_eq!(class.replicas, 3);
     assert_eq!(class.lenders, 4);
+    assert_eq!((class.memory_limit_bytes, class.memory_limit()), (UNLIMITED, None));
     assert_eq!((json.name(0), json.name(1)), (Some("first"), None));
     assert_eq!((json.after(0), json.after(1)), (vec![], vec![0]));
 }

@@ -1,0 +1,61 @@
+//! Tasks that have more memory than they asked for.
+
+use crate::fixture::Site;
+use falkon_trials::trial;
+use serde_json::Value;
+
+/// Grows to many times the limit, and goes on for ever.
+const GROW: &str = "dd if=/dev/zero of=/dev/null bs=2000000000 count=1000000 status=none";
+
+/// Has the limit's half until the other task has ended.
+const MODEST: &str = "a=$(head -c 30000000 /dev/zero | tr '\\0' x); until [ -e gate ]; do sleep 0.01; done; echo ${#a}";
+
+#[trial]
+fn a_task_with_more_memory_than_it_asked_for_fails_with_a_cause_and_its_neighbour_does_not() {
+    for how in ["auto", "watch"] {
+        let site = Site::new();
+        let tasks = [
+            serde_json::json!({"id": "grows", "command": ["sh", "-c", GROW]}),
+            serde_json::json!({"id": "modest", "command": ["sh", "-c", MODEST]}),
+            serde_json::json!({"id": "after", "command": ["touch", "gate"], "memory": 0}),
+        ];
+        let lines: Vec<String> = tasks.iter().map(ToString::to_string).collect();
+        site.write("tasks.jsonl", &lines.join("\n"));
+        let run = ["run", "--json", "-j", "2", "--memory", "64MiB", "--memory-limits", how];
+        let ran = site.run([&run[..], &["--tasks", "tasks.jsonl"]].concat()).exits(1);
+        let of = |id: &str| {
+            let results = ran.results();
+            results.into_iter().find(|result| result["id"] == id).expect(id)
+        };
+        let grows = of("grows");
+        assert_eq!((&grows["status"], &grows["cause"]), (&"failed".into(), &"over_memory".into()));
+        assert_eq!(grows["signal"], 9, "{grows}");
+        let error = grows["error"].as_str().unwrap();
+        assert!(error.starts_with("asked for 64 MiB of memory, had "), "{error}");
+        assert!(error.contains("when it was ended: --memory or --memory-limit"), "{error}");
+        assert!(grows["usage"]["rss_max_bytes"].as_f64().unwrap() > 60e6, "{grows}");
+        let modest = of("modest");
+        assert_eq!((&modest["status"], &modest["stdout"]), (&"done".into(), &"30000000\n".into()));
+        assert_eq!(of("after")["status"], "done");
+    }
+}
+
+#[trial]
+fn a_memory_limit_may_be_apart_or_none_or_be_turned_off() {
+    let site = Site::new();
+    let needs = "dd if=/dev/zero of=/dev/null bs=100000000 count=30 status=none";
+    let check = |options: &[&str], status: &str| {
+        let run = [&["run", "--json"], options, &["--shell", needs]].concat();
+        let ran = site.run(run);
+        let result: Value = ran.results().remove(0);
+        assert_eq!(result["status"], status, "{options:?}: {result}");
+    };
+    check(&["--memory", "20MiB"], "failed");
+    check(&["--memory", "20MiB", "--memory-limit", "300MiB"], "done");
+    check(&["--memory", "20MiB", "--memory-limit", "none"], "done");
+    check(&["--memory", "20MiB", "--memory-limits", "off"], "done");
+    check(&["--memory-limit", "20MiB"], "failed");
+    check(&[], "done");
+    let ran = site.run(["run", "--memory-limit", "0", "true"]).exits(2);
+    ran.says("`0` is not a limit on memory");
+}

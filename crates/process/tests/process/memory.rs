@@ -1,0 +1,250 @@
+//! Tasks and the memory that they may have, with real allocations.
+
+use falkon_trials::{skip, trial};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use falkon_process::{Ended, Launch, MemoryLimit, Outcome, Shortage};
+
+use super::rig::{Mark, Rig, bytes, command, host_of, shell};
+
+/// With this and a file the test is a task that maps much and has little memory.
+pub(crate) const MAPPER_ARGUMENT: &str = "map-much";
+
+const MIB: u64 = 1 << 20;
+
+/// The limit of tasks, in bytes: more than a shell and its commands have.
+const LIMIT: u64 = 64 * MIB;
+
+/// Grows to many times the limit, and goes on for ever.
+const GROW: &str = "dd if=/dev/zero of=/dev/null bs=2000000000 count=1000000 status=none";
+
+const KILLED: Outcome = Outcome::Signal(libc::SIGKILL);
+
+/// Reserves a terabyte and touches a page of it, and reads a file through a mapping.
+pub(crate) fn map(arguments: &[String]) -> ! {
+    let file = fs::File::open(&arguments[0]).unwrap();
+    let length = file.metadata().unwrap().len() as usize;
+    let (mut sum, flags) = (0_u64, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+    // SAFETY: New mappings at addresses of the kernel's choice; all that is read and written lies
+    // within them.
+    unsafe {
+        let map = |length, protection, flags, fd| {
+            let place = libc::mmap(std::ptr::null_mut(), length, protection, flags, fd, 0);
+            assert_ne!(place, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+            place.cast::<u8>()
+        };
+        let large = map(1 << 40, libc::PROT_READ | libc::PROT_WRITE, flags, -1);
+        large.add(1 << 39).write_volatile(1);
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+        let read = map(length, libc::PROT_READ, libc::MAP_PRIVATE, fd);
+        for _ in 0..20 {
+            for at in (0..length).step_by(4096) {
+                sum += u64::from(read.add(at).read_volatile());
+            }
+            // It sleeps because it has to run for long enough to be looked at.
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+    println!("{sum}");
+    std::process::exit(0)
+}
+
+fn held(launch: Launch, in_group: bool) -> Launch {
+    Launch { memory: Some(MemoryLimit { bytes: LIMIT, in_group }), ..launch }
+}
+
+/// What has become of a task that exceeded its limit: the memory that it had.
+#[track_caller]
+fn over(ended: &Ended) -> u64 {
+    assert_eq!(ended.outcome, KILLED, "{ended:?}");
+    match ended.shortage {
+        Some(Shortage::OverLimit { had_bytes }) => had_bytes,
+        _ => panic!("it was ended for its memory: {ended:?}"),
+    }
+}
+
+/// A host whose tasks are held to their limits by the kernel; the test is skipped where that is
+/// impossible.
+fn rig_with_groups() -> Rig {
+    let mut rig = Rig::new();
+    let said = rig.stdout(held(command(["cat", "/proc/self/cgroup"]), true));
+    if !said.contains("/falkon-") {
+        skip("this machine lets this user make no control groups with a memory limit");
+    }
+    rig
+}
+
+/// Runs what exceeds its limit in every way next to tasks that do not.
+fn check_limits(rig: &mut Rig, in_group: bool) {
+    let dir = tempfile::tempdir().unwrap();
+    let gate = dir.path().join("gate");
+    let scripts = [
+        GROW.to_owned(),
+        // The shell outlives its command.
+        format!("{GROW}; echo $?; exec sleep 1000"),
+        format!("{GROW}; exit 0"),
+        // In a session of its own, and in one whose parent has ended.
+        format!("setsid {GROW} & exec sleep 1000"),
+        format!("(setsid {GROW} &) ; exec sleep 1000"),
+        // No single process has too much.
+        format!(
+            "for i in 1 2 3 4; do {} & done; wait",
+            GROW.replace("2000000000", &(LIMIT / 3).to_string())
+        ),
+    ];
+    let mark = Mark::new();
+    let mut batch: Vec<Launch> = scripts
+        .iter()
+        .enumerate()
+        .map(|(key, script)| Launch { key: key as u64, ..mark.on(held(shell(script), in_group)) })
+        .collect();
+    // Neighbours: without a limit, and below it until the others have ended.
+    let wait = format!("until [ -e {} ]; do sleep 0.01; done", gate.display());
+    let below = format!("a=$(head -c {} /dev/zero | tr '\\0' x); {wait}; echo ${{#a}}", 16 * MIB);
+    batch.push(Launch { key: 100, ..shell(&below) });
+    batch.push(Launch { key: 101, ..held(shell(&below), in_group) });
+    rig.launch(&batch);
+    let mut all: Vec<Ended> = Vec::new();
+    while all.len() < batch.len() {
+        all.extend(rig.recv().unwrap());
+        if all.len() == scripts.len() {
+            fs::write(&gate, "").unwrap();
+        }
+    }
+    for ended in &all {
+        if ended.key >= 100 {
+            assert_eq!(ended.outcome, Outcome::Exit(0), "{ended:?}");
+            assert_eq!(ended.shortage, None, "{ended:?}");
+            assert_eq!(ended.stdout.head, format!("{}\n", 16 * MIB).as_bytes());
+            continue;
+        }
+        let had = over(ended);
+        match in_group {
+            true => assert_eq!(had, LIMIT, "the kernel gives no more: {ended:?}"),
+            false => assert!(had > LIMIT && ended.usage.rss_max_bytes >= had, "{ended:?}"),
+        }
+    }
+    mark.wait_gone();
+}
+
+#[trial]
+fn a_task_that_exceeds_its_memory_is_ended_by_the_watch_and_its_neighbours_live() {
+    check_limits(&mut Rig::new(), false);
+}
+
+#[trial]
+fn a_task_that_exceeds_its_memory_is_ended_by_the_kernel_and_its_neighbours_live() {
+    let mut rig = rig_with_groups();
+    check_limits(&mut rig, true);
+    // Groups are used again, and a limit is that of the task.
+    for _ in 0..20 {
+        let needs = format!("dd if=/dev/zero bs={} count=1 status=none | wc -c", 2 * LIMIT);
+        let memory = Some(MemoryLimit { bytes: 4 * LIMIT, in_group: true });
+        let said = rig.stdout(Launch { memory, ..shell(&needs) });
+        assert_eq!(said, format!("{}\n", 2 * LIMIT));
+        assert_eq!(over(&rig.run_one(held(shell(&needs), true))), LIMIT);
+    }
+}
+
+#[trial]
+fn what_a_task_reserves_or_maps_without_having_it_does_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::File::create(&file).unwrap().set_len(3 * LIMIT).unwrap();
+    let mut rig = Rig::new();
+    for in_group in [false, true] {
+        let mapper = command(["/proc/self/exe", MAPPER_ARGUMENT]);
+        let own = std::env::current_exe().unwrap();
+        let argv = vec![bytes(&own), mapper.argv[1].clone(), bytes(&file)];
+        let ended = rig.run_one(held(Launch { argv, ..mapper }, in_group));
+        assert_eq!((ended.outcome, ended.shortage), (Outcome::Exit(0), None), "{ended:?}");
+    }
+}
+
+#[trial]
+fn limits_that_no_program_can_keep_end_tasks_and_not_the_host() {
+    let mut rig = Rig::new();
+    for in_group in [false, true] {
+        for limit in [1, 4096, u64::MAX] {
+            let memory = Some(MemoryLimit { bytes: limit, in_group });
+            let ended = rig.run_one(Launch { memory, ..shell("sleep 0.1; echo done") });
+            match limit {
+                u64::MAX => assert_eq!(ended.outcome, Outcome::Exit(0), "{ended:?}"),
+                _ => {
+                    over(&ended);
+                }
+            }
+        }
+        // A program that cannot be started.
+        let none = rig.run_one(held(command(["/no/such/program"]), in_group));
+        assert!(matches!(none.outcome, Outcome::NotStarted { .. }), "{none:?}");
+    }
+    assert_eq!(rig.outcome(shell("exit 3")), Outcome::Exit(3));
+}
+
+#[trial]
+fn no_control_group_is_left() {
+    let mut rig = rig_with_groups();
+    let said = rig.stdout(held(command(["cat", "/proc/self/cgroup"]), true));
+    let place = said.lines().find(|line| line.contains("/falkon-")).unwrap();
+    let group = place.rsplit(':').next().unwrap().trim_start_matches('/');
+    let roots = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"];
+    let folder = roots.iter().map(|root| Path::new(root).join(group)).find(|group| group.exists());
+    let folder = folder.expect("the group is mounted where it usually is");
+    // One that leaves something in its group, and one that runs when the host ends.
+    let left = shell("setsid sleep 1000 & exit 0");
+    assert_eq!(rig.outcome(held(left, true)), Outcome::Exit(0));
+    rig.launch(&[Launch { key: 7, ..held(shell("exec sleep 1000"), true) }]);
+    drop(rig);
+    let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+    let prefix = name.rsplit_once('-').unwrap().0.to_owned();
+    let left = fs::read_dir(folder.parent().unwrap()).unwrap().flatten();
+    let left: Vec<_> = left.filter(|e| e.file_name().to_string_lossy().contains(&prefix)).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// A control group of version 1 below this process's own, which goes when it is dropped.
+struct Confined(PathBuf);
+
+impl Confined {
+    fn new(limit: u64) -> Option<Confined> {
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap();
+        let line = groups.lines().find(|line| line.contains(":memory:"))?;
+        let own = line.rsplit(':').next()?.trim_start_matches('/');
+        let name = format!("test-{}", std::process::id());
+        let folder = Path::new("/sys/fs/cgroup/memory").join(own).join(name);
+        fs::create_dir(&folder).ok()?;
+        let confined = Confined(folder);
+        fs::write(confined.0.join("memory.limit_in_bytes"), limit.to_string()).ok()?;
+        Some(confined)
+    }
+
+    fn take(&self, pid: i32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for Confined {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[trial]
+fn a_task_that_the_system_ends_for_want_of_memory_is_told_from_one_that_was_killed() {
+    let Some(confined) = Confined::new(16 * LIMIT) else {
+        skip("there is no control group of version 1 to confine tasks in");
+    };
+    let mut rig = Rig::new();
+    let killed = rig.run_one(shell("kill -9 $$"));
+    assert_eq!((killed.outcome, killed.shortage), (KILLED, None));
+    confined.take(host_of(std::process::id()));
+    for script in [format!("exec {GROW}"), GROW.to_owned()] {
+        let ended = rig.run_one(shell(&script));
+        assert_eq!(ended.shortage, Some(Shortage::OfSystem), "{ended:?}");
+    }
+    // What exceeds its own limit is to blame itself, whatever else has happened.
+    over(&rig.run_one(held(shell(GROW), false)));
+    drop(rig);
+}
