@@ -109,6 +109,7 @@ async fn measured(args: &BenchArgs) -> Result<Figures, Exit> {
     embedded.execute(ExecutorSetup {
         capacity: Resources::cpus(jobs),
         memory_limits: MemoryLimits::default(),
+        pin: false,
         places,
         capture_bytes_max: CAPTURE_BYTES_MAX,
         workers: WorkerOptions::default(),

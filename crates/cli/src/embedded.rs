@@ -54,6 +54,9 @@ pub(crate) struct LimitArgs {
     /// How tasks are held to their --memory or --memory-limit
     #[arg(long, value_name = "HOW", value_enum, default_value_t = HeldBy::Auto)]
     memory_limits: HeldBy,
+    /// Run each task on CPUs of its own: whole cores of one NUMA node as far as possible
+    #[arg(long)]
+    pin: bool,
 }
 
 /// A way to hold tasks to their memory.
@@ -68,6 +71,11 @@ enum HeldBy {
 }
 
 impl LimitArgs {
+    /// Whether each task runs on CPUs of its own.
+    pub(crate) fn pin(&self) -> bool {
+        self.pin
+    }
+
     /// The setting as the executor has it.
     pub(crate) fn memory_limits(&self) -> MemoryLimits {
         match self.memory_limits {
@@ -84,9 +92,9 @@ impl OfferArgs {
         offered(self.jobs, self.offer_gpus, None, self.offer.clone())
     }
 
-    /// How tasks are held to their memory.
-    pub(crate) fn memory_limits(&self) -> MemoryLimits {
-        self.limits.memory_limits()
+    /// How tasks are held to what they asked for.
+    pub(crate) fn limits(&self) -> &LimitArgs {
+        &self.limits
     }
 
     /// Whether the user says how many tasks run here at a time.
@@ -140,6 +148,7 @@ pub(crate) struct Places {
 pub(crate) struct ExecutorSetup {
     pub(crate) capacity: Resources,
     pub(crate) memory_limits: MemoryLimits,
+    pub(crate) pin: bool,
     pub(crate) places: Places,
     pub(crate) capture_bytes_max: u64,
     pub(crate) workers: WorkerOptions,
@@ -221,6 +230,7 @@ impl Embedded {
         let ExecutorSetup {
             capacity,
             memory_limits,
+            pin,
             places,
             capture_bytes_max,
             workers,
@@ -235,6 +245,7 @@ impl Embedded {
             log: Arc::new(|_: &str| {}),
             cache,
             memory_limits,
+            pin,
             forked,
             ..falkon_executor::Options::new(hostname(), capacity, places.scratch, places.overflow)
         };

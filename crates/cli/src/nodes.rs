@@ -21,7 +21,7 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 const LINES_KEPT: usize = 5;
 const LINE_BYTES_MAX: usize = 1000;
 /// Options of a run that are those of its executors as well.
-const SHARED: [&str; 13] = [
+const SHARED: [&str; 14] = [
     "capture",
     "cache",
     "eviction",
@@ -30,12 +30,15 @@ const SHARED: [&str; 13] = [
     "collect_free",
     "collect_patience",
     "memory_limits",
+    "pin",
     "preload",
     "worker",
     "worker_calls_max",
     "worker_memory_max",
     "share_workers",
 ];
+/// Those of them that have no value.
+const FLAGS: [&str; 2] = ["share_workers", "pin"];
 /// Options of a run, and what they are called for an executor.
 const RENAMED: [(&str, &str); 3] =
     [("jobs", "slots"), ("offer_gpus", "gpus"), ("offer", "resource")];
@@ -83,7 +86,7 @@ impl NodeArgs {
         let shared = SHARED.map(|id| (id, id));
         for (id, name) in shared.into_iter().chain(RENAMED) {
             let name = name.replace('_', "-");
-            if id == "share_workers" {
+            if FLAGS.contains(&id) {
                 self.passed_on.extend(run.get_flag(id).then(|| format!("--{name}")));
                 continue;
             }

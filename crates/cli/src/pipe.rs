@@ -162,7 +162,8 @@ async fn here(args: PipeArgs, stream: UnixStream, forked: Option<Forked>) -> Exi
     };
     embedded.execute(ExecutorSetup {
         capacity,
-        memory_limits: args.offer.memory_limits(),
+        memory_limits: args.offer.limits().memory_limits(),
+        pin: args.offer.limits().pin(),
         places,
         capture_bytes_max: args.capture,
         workers,

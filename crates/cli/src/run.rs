@@ -326,7 +326,8 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     } else if !elsewhere || args.offer.names_jobs() {
         embedded.execute(ExecutorSetup {
             capacity: args.offer.capacity(),
-            memory_limits: args.offer.memory_limits(),
+            memory_limits: args.offer.limits().memory_limits(),
+            pin: args.offer.limits().pin(),
             places,
             capture_bytes_max: capture,
             workers,

@@ -22,6 +22,7 @@ mod load;
 mod orders;
 mod overflows;
 mod pace;
+mod pins;
 mod room;
 mod staging;
 mod streams;
@@ -57,6 +58,8 @@ pub use crate::task::TaskKey;
 pub use bundle::More;
 pub use collecting::{CollectAction, CollectEvent};
 pub use entrusted::OfferId;
+pub use pins::{Cpu, CpuShare};
+pub use room::Grant;
 pub use staging::{StartData, Visit, VisitEnd};
 
 /// A template as this executor numbers them; numbers are never used again,
@@ -152,8 +155,8 @@ pub struct Start {
     pub row: u64,
     /// Which attempt this is, from 1.
     pub attempt: u32,
-    /// The GPUs that are theirs.
-    pub gpus: Vec<u32>,
+    /// The GPUs and CPUs that are theirs.
+    pub grant: Grant,
     /// The data objects of a single task, if it has any.
     pub data: Option<Arc<StartData>>,
     /// Start it when this one ends, however that does, and in its place; at
@@ -238,7 +241,7 @@ struct Running {
     tries: Tries,
     template: TemplateId,
     class: Arc<TaskClass>,
-    gpus: Vec<u32>,
+    grant: Grant,
     data: Option<Arc<TaskData>>,
     deadline: Option<Time>,
     killed: Option<Killed>,
@@ -324,6 +327,15 @@ impl Executor {
             streams: Streams::default(),
             actions: VecDeque::new(),
         }
+    }
+
+    /// The same executor, each of whose tasks has CPUs of its own among these.
+    ///
+    /// There are as many as it offers, or more.
+    #[must_use]
+    pub fn with_pinned_cpus(mut self, cpus: Vec<Cpu>) -> Executor {
+        self.room.pin(cpus);
+        self
     }
 
     /// Takes one event in.
@@ -487,7 +499,7 @@ impl Executor {
             }
             if instant {
                 let Some(run) = self.queue.remove(at) else { break };
-                self.start_alone(run, Vec::new(), Vec::new());
+                self.start_alone(run, Vec::new(), Grant::default());
                 self.drain_stage();
                 continue;
             }
@@ -499,11 +511,11 @@ impl Executor {
                 at += 1;
                 continue;
             }
-            let gpus = self.room.take(&run.class.resources);
+            let grant = self.room.take(&run.class.resources);
             let count = self.bundle(at);
             let Some(first) = self.take_queued(at, count.min(self.queue[at].count)) else { break };
             let more = self.take_more(at, &first, count - first.count);
-            self.start_alone(first, more, gpus);
+            self.start_alone(first, more, grant);
             self.drain_stage();
         }
     }
@@ -518,7 +530,7 @@ impl Executor {
     }
 
     /// Starts a task that has its room, and `more` calls behind it.
-    fn start_alone(&mut self, run: Queued, more: Vec<Queued>, gpus: Vec<u32>) {
+    fn start_alone(&mut self, run: Queued, more: Vec<Queued>, grant: Grant) {
         let key = run.key();
         let timed =
             run.class.timeout_micros > 0 && !matches!(run.class.kind, Kind::Noop | Kind::Function);
@@ -526,24 +538,30 @@ impl Executor {
         if let Some(at) = deadline {
             self.deadlines.insert((at, key));
         }
-        self.order_start(&run, &more, &gpus, None);
+        self.order_start(&run, &more, &grant, None);
         let link = match run.class.kind {
             Kind::Process => Link::Leads(self.chains.lead(key)),
             Kind::Function => Link::Call(self.start_behind(&run, &more)),
             Kind::Noop | Kind::Sleep => Link::Alone,
         };
-        let running = Running { deadline, ..Running::new(run, gpus, link) };
+        let running = Running { deadline, ..Running::new(run, grant, link) };
         self.running.insert(key, Box::new(running));
     }
 
     /// Hands a task over to come after another in its room.
-    fn start_after(&mut self, run: Queued, gpus: Vec<u32>, before: TaskKey, follower: Follower) {
-        self.order_start(&run, &[], &gpus, Some(before));
+    fn start_after(&mut self, run: Queued, grant: Grant, before: TaskKey, follower: Follower) {
+        self.order_start(&run, &[], &grant, Some(before));
         let (key, link) = (run.key(), Link::Follows(Box::new(follower)));
-        self.running.insert(key, Box::new(Running::new(run, gpus, link)));
+        self.running.insert(key, Box::new(Running::new(run, grant, link)));
     }
 
-    fn order_start(&mut self, run: &Queued, more: &[Queued], gpus: &[u32], after: Option<TaskKey>) {
+    fn order_start(
+        &mut self,
+        run: &Queued,
+        more: &[Queued],
+        grant: &Grant,
+        after: Option<TaskKey>,
+    ) {
         let key = run.key();
         let data = run.data.as_ref().and_then(|task| self.start_data(key, task));
         self.actions.push_back(Action::Start(Start {
@@ -554,7 +572,7 @@ impl Executor {
             rows: run.rows.clone(),
             row: run.row,
             attempt: run.attempt(),
-            gpus: gpus.to_vec(),
+            grant: grant.clone(),
             data,
             after,
             more: more.iter().map(Queued::to_more).collect(),
@@ -564,13 +582,13 @@ impl Executor {
 
 impl Running {
     /// A task that starts now. The calls of a run are started one by one.
-    fn new(run: Queued, gpus: Vec<u32>, link: Link) -> Running {
+    fn new(run: Queued, grant: Grant, link: Link) -> Running {
         Running {
             count: if run.class.kind == Kind::Function { 1 } else { run.count },
             tries: run.tries,
             template: run.template,
             class: run.class,
-            gpus,
+            grant,
             data: run.data,
             deadline: None,
             killed: None,

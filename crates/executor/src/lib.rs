@@ -3,6 +3,7 @@
 
 mod archives;
 mod cache_repair;
+mod cpus;
 mod files;
 mod folders;
 mod gpus;
@@ -41,6 +42,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use watchdog::{Position, WaitPoint, Watchdog};
 
+pub use cpus::PinError;
 use falkon_net::Log;
 pub use objects::{CacheSetup, CacheSetupError};
 pub use workers::WorkerOptions;
@@ -77,6 +79,8 @@ pub struct Options {
     pub cache: Option<CacheSetup>,
     /// How tasks are held to their memory limits.
     pub memory_limits: MemoryLimits,
+    /// Whether each task runs on CPUs of its own.
+    pub pin: bool,
     /// By whose leave it is here, and for how long.
     pub tenure: Tenure,
     /// The process host, if it is there already, with a template of which Python workers are
@@ -106,6 +110,7 @@ impl Options {
             log: Arc::new(|_: &str| {}),
             cache: None,
             memory_limits: MemoryLimits::default(),
+            pin: false,
             tenure: Tenure::default(),
             forked: None,
         }
@@ -174,6 +179,9 @@ pub enum ExecutorError {
     /// The cache cannot be used.
     #[error(transparent)]
     Cache(CacheSetupError),
+    /// Tasks cannot be pinned.
+    #[error(transparent)]
+    Pin(PinError),
     /// The dispatcher refuses the executor; why.
     #[error("the dispatcher refuses it: {0}")]
     Refused(String),
@@ -201,6 +209,10 @@ pub async fn run(
     let idle_micros = options.tenure.idle.map(|idle| idle.as_micros() as u64);
     let mut core = Executor::new(incarnation, options.name.clone(), options.capacity.clone())
         .with_idle_exit(idle_micros);
+    if options.pin {
+        let cpus = cpus::pinned(options.capacity.cpus_milli).map_err(ExecutorError::Pin)?;
+        core = core.with_pinned_cpus(cpus);
+    }
     let position = Position::new();
     let outputs = Outputs::new(options.overflow.clone(), incarnation, position.clone());
     let mut objects = None;

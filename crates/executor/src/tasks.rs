@@ -413,7 +413,7 @@ impl Tasks {
         }
         let command = self.command(start, at)?;
         let outputs = output_paths(&command);
-        let more = self.gpus.environment(&start.gpus);
+        let more = self.gpus.environment(&start.grant.gpus);
         let home = Arc::new(self.workers.home(&command, instance, more, None)?);
         let call = command.call.ok_or("the task names no function")?;
         let payload = match call.payload.is_empty() {

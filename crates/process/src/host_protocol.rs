@@ -11,7 +11,7 @@
 use std::ffi::CStr;
 use std::time::Duration;
 
-use super::{CAPTURE_BYTES_MAX, Captured, Ended, FileMark, Kill, Launch, Outcome, Stage};
+use super::{CAPTURE_BYTES_MAX, CPUS_MAX, Captured, Ended, FileMark, Kill, Launch, Outcome, Stage};
 use super::{LAUNCH_BYTES_MAX, capture::Stream};
 use super::{MemoryLimit, Shortage, Source, Unchanged, Usage};
 
@@ -165,6 +165,8 @@ pub(super) fn put_launch(out: &mut Vec<u8>, launch: &Launch) {
             put_u64(out, bytes);
             out.push(u8::from(in_group));
         }
+        put_u32(out, launch.cpus.len() as u32);
+        launch.cpus.iter().for_each(|cpu| put_u32(out, *cpu));
         put_u32(out, launch.unchanged.len() as u32);
         for Unchanged { path, mark } in &launch.unchanged {
             put_terminated(out, path);
@@ -346,6 +348,25 @@ fn read_captured(fields: &mut Fields<'_>) -> Result<Captured, Garbled> {
     Ok(Captured { head, total_bytes, spill, spill_error: failed.then_some(errno) })
 }
 
+/// Numbers of CPUs, as the system takes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CpuSet(pub(super) [u64; CPUS_MAX / 64]);
+
+impl Default for CpuSet {
+    fn default() -> CpuSet {
+        CpuSet([0; CPUS_MAX / 64])
+    }
+}
+
+impl CpuSet {
+    /// Adds the CPU with this number, if there can be one.
+    fn add(&mut self, number: u32) {
+        if let Some(word) = self.0.get_mut(number as usize / 64) {
+            *word |= 1 << (number % 64);
+        }
+    }
+}
+
 /// A launch as the host reads it, in place.
 #[derive(Debug)]
 pub(super) struct LaunchRecord<'a> {
@@ -356,6 +377,7 @@ pub(super) struct LaunchRecord<'a> {
     pub(super) stdin: Option<&'a CStr>,
     pub(super) spill: Option<&'a [u8]>,
     pub(super) memory: Option<MemoryLimit>,
+    pub(super) cpus: Option<CpuSet>,
     unchanged: u32,
     rest: Fields<'a>,
 }
@@ -387,6 +409,10 @@ impl<'a> LaunchRecord<'a> {
         let memory = fields.optional(|fields| {
             Ok(MemoryLimit { bytes: fields.u64()?, in_group: fields.u8()? != 0 })
         })?;
+        let mut cpus = None;
+        for _ in 0..fields.u32()? {
+            cpus.get_or_insert(CpuSet::default()).add(fields.u32()?);
+        }
         let unchanged = fields.u32()?;
         Ok(Ok(LaunchRecord {
             key,
@@ -396,6 +422,7 @@ impl<'a> LaunchRecord<'a> {
             stdin,
             spill,
             memory,
+            cpus,
             unchanged,
             rest: fields,
         }))

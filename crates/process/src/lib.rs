@@ -78,6 +78,9 @@ pub const CAPTURE_BYTES_MAX: u64 = 16 << 20;
 /// 6 MiB in any case, so what is over this is refused (`E2BIG`) without being sent to the host.
 pub const LAUNCH_BYTES_MAX: usize = 8 << 20;
 
+/// The CPUs of a machine that processes can be bound to: those with lower numbers.
+pub const CPUS_MAX: usize = 4_096;
+
 /// A process to run.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Launch {
@@ -112,6 +115,9 @@ pub struct Launch {
     pub source: Source,
     /// The memory that it may have, with all that descend from it, if it is a program.
     pub memory: Option<MemoryLimit>,
+    /// The numbers of the CPUs that it may run on, if it is a program; on all that the host may
+    /// run on if there are none. Numbers from [`CPUS_MAX`] on do not count.
+    pub cpus: Vec<u32>,
 }
 
 impl fmt::Debug for Launch {

@@ -240,7 +240,7 @@ impl Slot {
             return Err(NotSpawned::new(Stage::Changed, libc::ESTALE));
         }
         let (cwd, head_bytes_max) = (order.cwd, order.capture_bytes_max);
-        let memory = order.memory;
+        let (memory, cpus) = (order.memory, order.cpus);
         let [stdout, stderr] = &mut self.streams;
         stdout.begin(head_bytes_max, order.spill, ".stdout");
         stderr.begin(head_bytes_max, order.spill, ".stderr");
@@ -281,6 +281,7 @@ impl Slot {
             stderr: stderr.1.as_fd(),
             host: self.pool.pid,
             open_files: self.pool.open_files,
+            cpus: cpus.as_ref(),
             group: group.map(Group::entrance),
             progress,
         };

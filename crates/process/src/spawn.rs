@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::clock::US_PER_S;
 use super::environment::Image;
+use super::host_protocol::CpuSet;
 use super::start::Progress;
 use super::{Outcome, Stage, Usage};
 
@@ -89,6 +90,8 @@ pub(super) struct Setup<'a> {
     pub(super) host: libc::pid_t,
     /// The limit on open files that the host has changed for itself, as it was before.
     pub(super) open_files: Option<libc::rlimit>,
+    /// The CPUs that it may run on.
+    pub(super) cpus: Option<&'a CpuSet>,
     /// Where it enters a control group.
     pub(super) group: Option<BorrowedFd<'a>>,
     /// Where the child writes how far it is.
@@ -143,6 +146,7 @@ struct Shared {
     stderr: RawFd,
     host: libc::pid_t,
     open_files: Option<libc::rlimit>,
+    cpus: *const CpuSet,
     group: RawFd,
     no_signals: libc::sigset_t,
     /// The candidate being executed.
@@ -180,6 +184,7 @@ pub(super) unsafe fn spawn(
         stderr: setup.stderr.as_raw_fd(),
         host: setup.host,
         open_files: setup.open_files,
+        cpus: setup.cpus.map_or(std::ptr::null(), std::ptr::from_ref),
         group: setup.group.map_or(-1, |fd| fd.as_raw_fd()),
         no_signals,
         candidate: 0,
@@ -262,6 +267,10 @@ unsafe fn become_task(shared: &mut Shared) -> c_int {
         }
         if let Some(limit) = &shared.open_files {
             libc::setrlimit(libc::RLIMIT_NOFILE, limit);
+        }
+        if !shared.cpus.is_null() {
+            // Without these CPUs, which the system may have taken away, it runs on any.
+            libc::sched_setaffinity(0, size_of::<CpuSet>(), shared.cpus.cast());
         }
         if shared.group >= 0 {
             // If it does not enter the group, the watch alone holds it to its limit.

@@ -212,6 +212,7 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
         log: log_to_stderr(),
         cache: Some(cache.clone()),
         memory_limits: args.limits.memory_limits(),
+        pin: args.limits.pin(),
         tenure,
         ..falkon_executor::Options::new(name, capacity, scratch.path().to_owned(), overflow.clone())
     };

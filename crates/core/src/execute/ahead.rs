@@ -41,12 +41,12 @@ impl Executor {
                 let takes = leader.killed.is_none()
                     && self.is_through_at_its_end(last)
                     && leader.class.resources == front.class.resources;
-                takes.then(|| (chain, last, leader.gpus.clone()))
+                takes.then(|| (chain, last, leader.grant.clone()))
             });
-            let Some((chain, last, gpus)) = chain else { return };
+            let Some((chain, last, grant)) = chain else { return };
             let Some(next) = self.take_queued(at, 1) else { return };
             let follower = self.chains.follow(chain, next.clone());
-            self.start_after(next, gpus, last, follower);
+            self.start_after(next, grant, last, follower);
             self.drain_stage();
         }
     }

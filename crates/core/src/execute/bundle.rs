@@ -5,7 +5,7 @@
 //! it ends, the one *behind* it leads. What turns out to be behind a long call
 //! comes back ([`super::Event::Returned`]) and waits for any room again.
 
-use super::{Executor, Killed, Link, Queued, Running, Start, TaskKey};
+use super::{Executor, Grant, Killed, Link, Queued, Running, Start, TaskKey};
 use crate::dispatch::CheckError;
 use crate::dispatch::check::ensure;
 use crate::limits::{BUNDLE_SEARCH_RUNS_MAX, BUNDLE_TASKS_MAX, BUNDLE_WORK_MICROS};
@@ -195,7 +195,7 @@ impl Executor {
                 Some(_) => {
                     let (first, row) = (run.first + at, run.row + at);
                     let one = Queued { first, row, ..run.clone() };
-                    let running = Running::new(one, Vec::new(), Link::Call(call));
+                    let running = Running::new(one, Grant::default(), Link::Call(call));
                     self.running.insert(key, Box::new(running));
                 }
             }
@@ -205,10 +205,10 @@ impl Executor {
 
     /// Passes the room of a call that has ended on to the call behind it;
     /// `false` if there is none.
-    pub(super) fn lead(&mut self, call: Call, gpus: &[u32]) -> bool {
+    pub(super) fn lead(&mut self, call: Call, grant: &Grant) -> bool {
         let Some(next) = call.next else { return false };
         let behind = self.started(next);
-        behind.gpus = gpus.to_vec();
+        behind.grant = grant.clone();
         if let Some(call) = behind.call_mut() {
             call.behind = None;
         }
@@ -327,7 +327,7 @@ impl Executor {
         if let Some(before) = call.behind {
             let next = of(before).and_then(|before| before.next);
             ensure!(next == Some(key), "task {task} is behind a task that is gone");
-            ensure!(run.gpus.is_empty(), "task {task} has gpus early");
+            ensure!(run.grant == Grant::default(), "task {task} has gpus or cpus early");
             ensure!(run.deadline.is_none(), "task {task} has its deadline early");
         }
         Ok(())

@@ -265,7 +265,7 @@ impl Executor {
             let chain = chain.filter(|chain| chain.followers.contains(key));
             let leader = chain.and_then(|chain| self.running.get(&chain.leader));
             let same = |leader: &Running| {
-                leader.class.resources == run.class.resources && leader.gpus == run.gpus
+                leader.class.resources == run.class.resources && leader.grant == run.grant
             };
             ensure!(
                 leader.is_some_and(|leader| same(leader)),

@@ -37,7 +37,7 @@ impl Executor {
             self.check_call(*key, run)?;
         }
         let held = self.running.values().filter(|run| run.has_room());
-        self.room.check(held.map(|run| (&run.class.resources, &run.gpus[..])))
+        self.room.check(held.map(|run| (&run.class.resources, &run.grant)))
     }
 
     /// Every deadline is that of a running task, and none is forgotten.

@@ -71,7 +71,7 @@ impl Executor {
             Link::Alone => false,
             Link::Call(call) => {
                 self.unlink(*call);
-                call.leads() && ended.is_some() && self.lead(*call, &run.gpus)
+                call.leads() && ended.is_some() && self.lead(*call, &run.grant)
             }
             Link::Leads(leader) => self.move_up(leader, ended.unwrap_or(self.now)),
             Link::Follows(follower) => {
@@ -81,7 +81,7 @@ impl Executor {
             }
         };
         if run.has_room() && !passed_on {
-            self.room.give(&run.class.resources, &run.gpus);
+            self.room.give(&run.class.resources, &run.grant);
         }
         self.startable = true;
         Some(run)

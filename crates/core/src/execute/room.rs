@@ -1,20 +1,41 @@
 //! What an executor offers, and what of it is free.
 
+use super::pins::{Cpu, CpuShare, Pins};
 use crate::dispatch::CheckError;
 use crate::dispatch::check::ensure;
 use crate::task::Resources;
 use std::collections::BTreeSet;
+
+/// What a task holds that has a number.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Grant {
+    /// The GPUs that are its own.
+    pub gpus: Vec<u32>,
+    /// The CPUs that it has, if the executor pins its tasks.
+    pub cpus: Vec<CpuShare>,
+}
 
 #[derive(Debug)]
 pub(super) struct Room {
     capacity: Resources,
     free: Resources,
     free_gpus: BTreeSet<u32>,
+    pins: Pins,
 }
 
 impl Room {
     pub(super) fn new(capacity: Resources) -> Room {
-        Room { free: capacity.clone(), free_gpus: (0..capacity.gpus).collect(), capacity }
+        Room {
+            free: capacity.clone(),
+            free_gpus: (0..capacity.gpus).collect(),
+            pins: Pins::default(),
+            capacity,
+        }
+    }
+
+    /// Has each task get CPUs of its own among these, which are all that there are.
+    pub(super) fn pin(&mut self, cpus: Vec<Cpu>) {
+        self.pins = Pins::new(cpus);
     }
 
     /// All that there is.
@@ -37,30 +58,38 @@ impl Room {
         self.free.fits(need)
     }
 
-    /// Takes what fits. Gives the GPUs that it is.
-    pub(super) fn take(&mut self, need: &Resources) -> Vec<u32> {
+    /// Takes what fits. Gives the GPUs and the CPUs that it is.
+    pub(super) fn take(&mut self, need: &Resources) -> Grant {
         let gpus: Vec<u32> = self.free_gpus.iter().copied().take(need.gpus as usize).collect();
         for gpu in &gpus {
             self.free_gpus.remove(gpu);
         }
         self.free.take(need, 1);
-        gpus
+        Grant { gpus, cpus: self.pins.take(need.cpus_milli) }
     }
 
     /// Gives back what was taken.
-    pub(super) fn give(&mut self, need: &Resources, gpus: &[u32]) {
+    pub(super) fn give(&mut self, need: &Resources, grant: &Grant) {
         self.free.give(need, 1);
-        self.free_gpus.extend(gpus);
+        self.free_gpus.extend(&grant.gpus);
+        self.pins.give(&grant.cpus);
     }
 
-    /// What is free and what is `held`, with its GPUs, make the capacity.
+    /// What is free and what is `held` make the capacity.
     pub(super) fn check<'a>(
         &self,
-        held: impl Iterator<Item = (&'a Resources, &'a [u32])>,
+        held: impl Iterator<Item = (&'a Resources, &'a Grant)> + Clone,
     ) -> Result<(), CheckError> {
+        self.pins.check(held.clone().flat_map(|(_, grant)| &grant.cpus))?;
         let mut free = self.capacity.clone();
         let mut all_gpus = self.free_gpus.clone();
-        for (need, gpus) in held {
+        for (need, Grant { gpus, cpus }) in held {
+            let milli: u32 = cpus.iter().map(|share| share.milli).sum();
+            ensure!(
+                self.pins.is_empty() || milli == need.cpus_milli,
+                "a task has {milli} thousandths of cpus instead of {}",
+                need.cpus_milli
+            );
             ensure!(free.fits(need), "more runs than there is room for");
             free.take(need, 1);
             ensure!(

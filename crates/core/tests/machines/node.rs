@@ -8,9 +8,9 @@ use falkon_core::data::cache::CacheOptions;
 use falkon_core::data::declared::Serving;
 use falkon_core::data::object::ObjectId;
 use falkon_core::data::stage::StageOptions;
-use falkon_core::execute::{Action, Event, Executor, Start, TaskKey, TemplateId};
+use falkon_core::execute::{Action, Cpu, Event, Executor, Start, TaskKey, TemplateId};
 use falkon_core::result::{Outcome, Overflow};
-use falkon_core::task::{Kind, Resources, Time};
+use falkon_core::task::{Kind, MILLI, Resources, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A process.
@@ -63,7 +63,8 @@ impl Node {
     pub(crate) fn new(incarnation: u64, capacity: Resources) -> Node {
         let name = format!("node-{incarnation}");
         Node {
-            machine: Executor::new(incarnation, name, capacity.clone()),
+            machine: Executor::new(incarnation, name, capacity.clone())
+                .with_pinned_cpus(cpus_of(&capacity)),
             incarnation,
             kept: BTreeSet::new(),
             next_output: 1,
@@ -134,7 +135,7 @@ impl Node {
     /// What runs is no more than there is.
     fn check_room(&self) {
         let mut free = self.capacity.clone();
-        let mut gpus = BTreeSet::new();
+        let (mut gpus, mut cpus) = (BTreeSet::new(), BTreeSet::new());
         for process in self.processes.values() {
             let class = &process.start.class;
             if class.kind == Kind::Noop {
@@ -142,9 +143,13 @@ impl Node {
             }
             assert!(free.fits(&class.resources), "more runs than there is room for");
             free.take(&class.resources, 1);
-            for gpu in &process.start.gpus {
+            for gpu in &process.start.grant.gpus {
                 assert!(gpus.insert(*gpu), "gpu {gpu} is used twice");
                 assert!(*gpu < self.capacity.gpus, "there is no gpu {gpu}");
+            }
+            let whole = process.start.grant.cpus.iter().filter(|share| share.milli == MILLI);
+            for share in whole {
+                assert!(cpus.insert(share.number), "cpu {} is used twice", share.number);
             }
         }
     }
@@ -299,4 +304,12 @@ impl Node {
         }
         action
     }
+}
+
+/// The CPUs of a machine, on two NUMA nodes, each core with two of them.
+fn cpus_of(capacity: &Resources) -> Vec<Cpu> {
+    let count = capacity.cpus_milli.div_ceil(MILLI);
+    (0..count)
+        .map(|number| Cpu { node: number % 2, core: number / 4 * 2 + number % 2, number })
+        .collect()
 }

@@ -119,7 +119,7 @@ impl Tasks {
         set("FALKON_INSTANCE", start.key.instance.to_string());
         set("FALKON_TASK", start.key.task.to_string());
         set("FALKON_ATTEMPT", start.attempt.to_string());
-        env.extend(self.gpus.environment(&start.gpus));
+        env.extend(self.gpus.environment(&start.grant.gpus));
         let (output, spill) = self.outputs.next();
         let spill = spill.into_os_string().into_vec();
         let after = self.launch_after(start);
@@ -153,6 +153,7 @@ impl Tasks {
             spill: Some(spill),
             unchanged,
             source: Source::Program,
+            cpus: start.grant.cpus.iter().map(|share| share.number).collect(),
             memory: memory_limit.map(|bytes| MemoryLimit { bytes, in_group }),
         });
     }

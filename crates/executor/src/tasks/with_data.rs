@@ -25,7 +25,7 @@ impl Tasks {
     ) -> Result<(), NotStarted> {
         let command = self.command(start, 0)?;
         let directory = self.make_sandbox(start, &command, data)?;
-        let more = self.gpus.environment(&start.gpus);
+        let more = self.gpus.environment(&start.grant.gpus);
         let tree = first_tree(&directory, &command, data);
         let instance = start.key.instance;
         let home = Arc::new(self.workers.home(&command, instance, more, tree.as_deref())?);

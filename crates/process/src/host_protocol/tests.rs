@@ -21,7 +21,11 @@ fn launches() -> impl Strategy<Value = Launch> {
         option(),
         any::<u64>(),
         option(),
-        (vec(unchanged(), 0..3), proptest::option::of(any::<(u64, bool)>())),
+        (
+            vec(unchanged(), 0..3),
+            proptest::option::of(any::<(u64, bool)>()),
+            proptest::collection::btree_set(0..CPUS_MAX as u32, 0..4),
+        ),
     )
         .prop_map(
             |(
@@ -32,7 +36,7 @@ fn launches() -> impl Strategy<Value = Launch> {
                 stdin,
                 capture_bytes_max,
                 spill,
-                (unchanged, memory),
+                (unchanged, memory, cpus),
             )| {
                 let memory = memory.map(|(bytes, in_group)| MemoryLimit { bytes, in_group });
                 Launch {
@@ -47,6 +51,7 @@ fn launches() -> impl Strategy<Value = Launch> {
                     unchanged,
                     source,
                     memory,
+                    cpus: cpus.into_iter().collect(),
                 }
             },
         )
@@ -80,6 +85,11 @@ fn read_launch(record: &[u8]) -> Launch {
         unchanged,
         source: order.source,
         memory: order.memory,
+        cpus: order.cpus.map_or_else(Vec::new, |set| {
+            (0..CPUS_MAX as u32)
+                .filter(|at| set.0[*at as usize / 64] >> (at % 64) & 1 == 1)
+                .collect()
+        }),
         ..Launch::default()
     };
     let (argv, env) = (&mut launch.argv, &mut launch.env);

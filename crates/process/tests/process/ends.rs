@@ -335,3 +335,18 @@ fn a_key_in_use_is_refused_and_nothing_of_its_batch_runs() {
     let all = rig.run(&[1, 2].map(|key| Launch { key, ..command(["true"]) }));
     assert!(all.values().all(|ended| ended.outcome == Outcome::Exit(0)));
 }
+
+#[trial]
+fn a_task_runs_on_the_cpus_that_it_is_given_and_no_other_is_bound_by_that() {
+    let mut rig = Rig::new();
+    let ask = || command(["grep", "Cpus_allowed_list", "/proc/self/status"]);
+    let of = |said: String| said.trim().rsplit('\t').next().unwrap().to_owned();
+    let all = of(rig.stdout(ask()));
+    let first: u32 = all.split(['-', ',']).next().unwrap().parse().unwrap();
+    // A number of no CPU does not count.
+    let bound = Launch { cpus: vec![first, u32::MAX], ..ask() };
+    assert_eq!(of(rig.stdout(bound)), first.to_string());
+    assert_eq!(of(rig.stdout(ask())), all);
+    let nowhere = Launch { cpus: vec![u32::MAX], ..ask() };
+    assert_eq!(of(rig.stdout(nowhere)), all);
+}

@@ -1,7 +1,7 @@
-//! Tasks that have more memory than they asked for.
+//! What tasks are held to: memory, CPUs.
 
 use crate::fixture::Site;
-use falkon_trials::trial;
+use falkon_trials::{skip, trial};
 use serde_json::Value;
 
 /// Grows to many times the limit, and goes on for ever.
@@ -58,4 +58,25 @@ fn a_memory_limit_may_be_apart_or_none_or_be_turned_off() {
     check(&[], "done");
     let ran = site.run(["run", "--memory-limit", "0", "true"]).exits(2);
     ran.says("`0` is not a limit on memory");
+}
+
+#[trial]
+fn pinned_tasks_have_cpus_of_their_own() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        skip("this machine has one CPU");
+    }
+    let site = Site::new();
+    // Each says where it may run when both run.
+    let script = "touch at-{}; until [ -e at-1 ] && [ -e at-2 ]; do sleep 0.01; done; \
+                  grep Cpus_allowed_list /proc/self/status";
+    let run = ["run", "--json", "--pin", "-j", "2", "--range", "1-2", "--shell", script];
+    let ran = site.run(run).exits(0);
+    let said = |at: usize| {
+        let results = ran.results();
+        let line = results[at]["stdout"].as_str().unwrap().trim().to_owned();
+        line.rsplit('\t').next().unwrap().parse::<u32>().expect("a single CPU")
+    };
+    assert_ne!(said(0), said(1));
+    let ran = site.run(["run", "--pin", "-j", "60000", "true"]).exits(3);
+    ran.says("tasks cannot be pinned: 60000 CPUs are offered");
 }
