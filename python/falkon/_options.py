@@ -119,6 +119,13 @@ def memory_bytes(option: str, value: Any) -> int:
     return math.ceil(found)
 
 
+def task_memory(option: str, value: Any) -> int:
+    """The memory that a task holds, in bytes."""
+    if value == "auto":
+        return U64_MAX
+    return memory_bytes(option, value)
+
+
 def memory_limit(option: str, value: Any) -> int:
     """The most memory that a task may have, in bytes."""
     if value is None or value == "none":
@@ -203,7 +210,7 @@ _READ: Dict[str, Callable[[str, Any], Any]] = {
     "cpus": cpus_milli,
     "count": _count,
     "copies": _copies,
-    "memory": memory_bytes,
+    "task_memory": task_memory,
     "memory_limit": memory_limit,
     "priority": _priority,
     "resources": resources,
@@ -213,6 +220,7 @@ _READ: Dict[str, Callable[[str, Any], Any]] = {
 _AS_TEXT: Dict[str, Callable[[Any], Any]] = {
     "cpus": lambda milli: milli / 1000,
     "memory_limit": lambda limit: "none" if limit == U64_MAX else limit,
+    "task_memory": lambda memory: "auto" if memory == U64_MAX else memory,
     "resources": dict,
     "time": lambda found: "%dus" % found,
 }

@@ -24,6 +24,7 @@ mod overflows;
 mod pace;
 mod pins;
 mod room;
+mod sizes;
 mod staging;
 mod streams;
 mod templates;
@@ -47,6 +48,7 @@ use idle::IdleExit;
 use leave::Departure;
 use overflows::Overflows;
 use room::Room;
+use sizes::Sizes;
 use staging::{Data, TaskData};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -225,6 +227,8 @@ struct Queued {
     data: Option<Arc<TaskData>>,
     /// Since when others have been started that came later.
     passed_since: Option<Time>,
+    /// The class that it came with, if it starts with another: with the memory that it gets.
+    asked: Option<Arc<TaskClass>>,
 }
 
 /// Why a running task is being killed.
@@ -243,6 +247,8 @@ struct Running {
     class: Arc<TaskClass>,
     grant: Grant,
     data: Option<Arc<TaskData>>,
+    /// The class that it came with, if it has another.
+    asked: Option<Arc<TaskClass>>,
     deadline: Option<Time>,
     killed: Option<Killed>,
     /// Rows that its own is among, and its place there.
@@ -271,6 +277,7 @@ pub struct Executor {
     incarnation: u64,
     name: String,
     room: Room,
+    sizes: Sizes,
     connected: bool,
     /// The allocation that it runs in, if a provisioner asked for it.
     allocation: Option<AllocationId>,
@@ -306,6 +313,7 @@ impl Executor {
             incarnation,
             name,
             room: Room::new(capacity),
+            sizes: Sizes::default(),
             connected: false,
             allocation: None,
             idle: IdleExit::default(),
@@ -490,8 +498,13 @@ impl Executor {
                 at += 1;
                 continue;
             }
+            let capacity = self.room.capacity();
+            let sized = self.sizes.sized(run.instance, &run.class, run.tries, capacity);
+            let class = Arc::clone(sized.as_ref().unwrap_or(&run.class));
+            let need = &class.resources;
+            let fits = self.room.fits(need);
             if run.data.is_some() {
-                let (key, fits) = (run.key(), self.room.fits(&run.class.resources));
+                let key = run.key();
                 if !self.is_staged(key, fits || instant) {
                     at += 1;
                     continue;
@@ -503,17 +516,21 @@ impl Executor {
                 self.drain_stage();
                 continue;
             }
-            let run = &self.queue[at];
-            if !self.room.fits(&run.class.resources) {
+            if !fits {
                 let run = &mut self.queue[at];
                 let since = *run.passed_since.get_or_insert(self.now);
                 passing = self.now.since(since) < RESERVE_AFTER_MICROS;
                 at += 1;
                 continue;
             }
-            let grant = self.room.take(&run.class.resources);
+            let grant = self.room.take(need);
             let count = self.bundle(at);
-            let Some(first) = self.take_queued(at, count.min(self.queue[at].count)) else { break };
+            let Some(mut first) = self.take_queued(at, count.min(self.queue[at].count)) else {
+                break;
+            };
+            if let Some(class) = sized {
+                first.asked = Some(std::mem::replace(&mut first.class, class));
+            }
             let more = self.take_more(at, &first, count - first.count);
             self.start_alone(first, more, grant);
             self.drain_stage();
@@ -590,6 +607,7 @@ impl Running {
             class: run.class,
             grant,
             data: run.data,
+            asked: run.asked,
             deadline: None,
             killed: None,
             rows: run.rows,

@@ -209,6 +209,13 @@ pub const RECOVERY_MICROS_MAX: u64 = 120_000_000;
 /// How many times a task may be lost with its executor before it has failed:
 /// a task that takes its node down must not go round for ever.
 pub const LOSSES_MAX: u32 = 5;
+/// Kinds of tasks of which an executor remembers how much memory they had.
+pub const AUTO_NEEDS_MAX: usize = 256;
+/// Memory that a task gets beyond what others had: the system counts page tables and the like
+/// towards a limit, which nobody measures.
+pub const AUTO_HEADROOM_BYTES: u64 = 16 << 20;
+/// Tasks of a kind that have to end before others get memory by what they had.
+pub const AUTO_TASKS_MIN: u64 = 10;
 /// Tasks in a row that an executor could not start before it is suspended.
 pub const FAULTS_MAX: u32 = 3;
 /// How long an executor is suspended the first time; each time in a row

@@ -126,6 +126,13 @@ impl Resources {
         Resources { cpus_milli: count.saturating_mul(MILLI), ..Resources::default() }
     }
 
+    /// These, without memory that nobody knows the amount of ([`AUTO_MEMORY`]).
+    #[must_use]
+    pub(crate) fn known(&self) -> Resources {
+        let memory_bytes = if self.memory_bytes == AUTO_MEMORY { 0 } else { self.memory_bytes };
+        Resources { memory_bytes, ..self.clone() }
+    }
+
     /// Whether `need` fits into this.
     #[must_use]
     pub fn fits(&self, need: &Resources) -> bool {
@@ -203,7 +210,9 @@ impl fmt::Display for Resources {
         if self.gpus > 0 {
             write!(f, ", {} gpus", self.gpus)?;
         }
-        if self.memory_bytes > 0 {
+        if self.memory_bytes == AUTO_MEMORY {
+            write!(f, ", auto memory")?;
+        } else if self.memory_bytes > 0 {
             write!(f, ", {} MiB memory", self.memory_bytes.div_ceil(1 << 20))?;
         }
         for (name, count) in &self.custom {
@@ -245,6 +254,10 @@ pub struct TaskClass {
     /// reserves, [`UNLIMITED`] any amount; see [`TaskClass::memory_limit`].
     pub memory_limit_bytes: u64,
 }
+
+/// As much memory as other tasks of the kind have had: what executors make of it is in
+/// `core/src/execute/sizes.rs`. Dispatchers reserve none for it.
+pub const AUTO_MEMORY: u64 = u64::MAX;
 
 /// No limit, where 0 means another.
 pub const UNLIMITED: u64 = u64::MAX;

@@ -177,9 +177,10 @@ class_options! {
         without: "",
         given: Everywhere,
     }
-    /// Memory a task holds while it runs, in bytes or as 512MiB, 2GiB
+    /// Memory a task holds while it runs, in bytes or as 512MiB, 2GiB; auto is as much as others
+    /// have had
     memory: Memory at resources.memory_bytes = "memory" {
-        page: "bytes, or a text such as `\"2GiB\"`",
+        page: "bytes, a text such as `\"2GiB\"`, or [`\"auto\"`](resources.md#memory-by-itself)",
         note: "",
         without: "else none",
         given: Everywhere,

@@ -1,7 +1,7 @@
 //! Amounts as people write them: durations, memory, CPUs, named counts.
 
 use falkon_core::limits::{CAPTURE_BYTES_MAX, NAME_BYTES_MAX};
-use falkon_core::task::{MILLI, UNLIMITED};
+use falkon_core::task::{AUTO_MEMORY, MILLI, UNLIMITED};
 
 /// Microseconds in a second.
 const SECOND_MICROS: f64 = 1e6;
@@ -18,6 +18,12 @@ pub(crate) enum QuantityError {
          GB count in thousands)"
     )]
     Memory(String),
+    /// Not an amount of memory for a task.
+    #[error(
+        "`{0}` is not an amount of memory: write bytes or a unit (512MiB, 2GiB, 1.5G; kB, MB and \
+         GB count in thousands), or auto"
+    )]
+    TaskMemory(String),
     /// Not a limit on memory.
     #[error(
         "`{0}` is not a limit on memory: write bytes or a unit (512MiB, 2GiB, 1.5G; kB, MB and GB \
@@ -158,6 +164,17 @@ pub(crate) fn memory_bytes(text: &str) -> Result<u64, QuantityError> {
     whole(value * factor.powi(power)).ok_or_else(wrong)
 }
 
+/// The memory that a task holds, in bytes: as [`memory_bytes`], or `auto`.
+///
+/// # Errors
+/// The text is neither.
+pub(crate) fn task_memory_bytes(text: &str) -> Result<u64, QuantityError> {
+    match text {
+        "auto" => Ok(AUTO_MEMORY),
+        text => memory_bytes(text).map_err(|_| QuantityError::TaskMemory(text.to_owned())),
+    }
+}
+
 /// The most memory that a task may have, in bytes: as [`memory_bytes`], or `none`.
 ///
 /// # Errors
@@ -281,6 +298,10 @@ mod tests {
         for (text, bytes) in [("1", 1), ("2GiB", 2 << 30), ("none", UNLIMITED)] {
             assert_eq!(memory_limit_bytes(text), Ok(bytes), "{text}");
         }
+        assert_eq!(task_memory_bytes("auto"), Ok(AUTO_MEMORY));
+        assert_eq!(task_memory_bytes("1GiB"), Ok(1 << 30));
+        let wrong = QuantityError::TaskMemory("Auto".to_owned());
+        assert_eq!(task_memory_bytes("Auto"), Err(wrong));
         for text in ["0", "0GiB", "12Q", "", "None", "-1"] {
             let wrong = QuantityError::MemoryLimit(text.to_owned());
             assert_eq!(memory_limit_bytes(text), Err(wrong), "{text}");

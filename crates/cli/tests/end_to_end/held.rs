@@ -80,3 +80,24 @@ fn pinned_tasks_have_cpus_of_their_own() {
     let ran = site.run(["run", "--pin", "-j", "60000", "true"]).exits(3);
     ran.says("tasks cannot be pinned: 60000 CPUs are offered");
 }
+
+#[trial]
+fn with_automatic_memory_tasks_that_outgrow_their_size_run_again_and_do_not_fail() {
+    let site = Site::new();
+    // All but the last have little; that one is given what those had at first.
+    let script = "case {} in 40) bytes=200000000;; *) bytes=5000000;; esac; \
+                  dd if=/dev/zero of=/dev/null bs=$bytes count=20 status=none; \
+                  sleep 0.1; echo $FALKON_MEMORY";
+    let run = ["run", "--json", "-j", "2", "--memory", "auto", "--range", "1-40", "--shell"];
+    let ran = site.run([&run[..], &[script]].concat()).exits(0);
+    let given = |result: &Value| -> u64 {
+        result["stdout"].as_str().unwrap().trim().parse().expect("an amount of memory")
+    };
+    let results = ran.results();
+    let (first, before, last) = (given(&results[0]), given(&results[38]), given(&results[39]));
+    assert!(before < 100_000_000 && before < first, "{first} {before}");
+    assert!(last > 200_000_000, "{last}");
+    assert!(last > first, "{first} {last}");
+    assert_eq!(results[39]["attempts"], 3, "{}", results[39]);
+    assert!(results[..20].iter().all(|result| result["attempts"] == 1), "{results:?}");
+}

@@ -45,7 +45,7 @@ pub(super) struct Need {
 impl Need {
     pub(super) fn of(class: &TaskClass, data: DataNeed) -> Need {
         Need {
-            resources: class.resources.clone(),
+            resources: class.resources.known(),
             priority: class.priority,
             instant: class.kind == Kind::Noop && data == DataNeed::None,
             data,

@@ -310,6 +310,7 @@ impl Executor {
             row: run.row,
             data: run.data.clone(),
             passed_since: None,
+            asked: None,
         });
     }
     /// A call stands behind the one whose next it is, and has no deadline and no

@@ -63,7 +63,7 @@ impl Executor {
     fn check_templates(&self) -> Result<(), CheckError> {
         for run in &self.queue {
             ensure!(run.count > 0, "an empty run is queued");
-            let fits = self.room.capacity().fits(&run.class.resources);
+            let fits = self.room.capacity().fits(&run.class.resources.known());
             ensure!(fits, "task {} is queued but can never run", run.first);
         }
         let queued = self.queue.iter().map(|run| run.template);

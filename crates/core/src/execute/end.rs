@@ -30,6 +30,15 @@ impl Executor {
         if run.class.kind == Kind::Process && matches!(outcome, Outcome::Exit(_)) {
             self.chains.note_run_time(ended.since(started));
         }
+        let outcome = match &run.asked {
+            Some(asked) => {
+                let of = (key.instance, asked);
+                let given = run.class.resources.memory_bytes;
+                let (end, capacity) = ((outcome, ended.since(started)), self.room.capacity());
+                self.sizes.ended(of, given, end, detail.as_deref(), capacity)
+            }
+            None => outcome,
+        };
         // A task that succeeded before the signal reached it has succeeded.
         let outcome = match (run.killed, outcome) {
             (Some(Killed::Disowned), _) => {

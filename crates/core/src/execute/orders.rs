@@ -5,7 +5,7 @@ use crate::dispatch::{Assigned, Held, Order};
 use crate::limits::KILL_GRACE_MICROS;
 use crate::result::{Detail, Outcome, Report, Tries};
 use crate::runset::RunSet;
-use crate::task::{InstanceId, Resources, TaskId};
+use crate::task::{AUTO_MEMORY, InstanceId, Kind, Resources, TaskClass, TaskId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl Executor {
             self.overflows.acknowledged(&report);
         }
         for prepare in order.prepare {
-            let (template, gone) = self.templates.prepare(prepare.batch, prepare.classes);
+            let (template, gone) = self.templates.prepare(prepare.batch, prepared(prepare.classes));
             if let Some(gone) = gone {
                 self.forget_template(gone);
             }
@@ -77,7 +77,7 @@ impl Executor {
         let can_run = |need: &Resources| need.is_sound() && self.room.capacity().fits(need);
         let error = match template {
             None => "the executor was never sent this task's template",
-            Some((_, class)) if !can_run(&class.resources) => {
+            Some((_, class)) if !can_run(&class.resources.known()) => {
                 "the task needs more than this executor offers"
             }
             Some(_) => data.as_ref().err().copied().unwrap_or(""),
@@ -108,6 +108,7 @@ impl Executor {
             row: 0,
             data: None,
             passed_since: None,
+            asked: None,
         };
         let Ok(Some(tasks)) = data else {
             self.templates.add_uses(template, 1);
@@ -225,4 +226,13 @@ impl Executor {
             self.forget_template(gone);
         }
     }
+}
+
+/// Classes as they were announced. Only processes get as much memory as others had.
+fn prepared(mut classes: Vec<TaskClass>) -> Vec<TaskClass> {
+    let others = classes.iter_mut().filter(|class| class.kind != Kind::Process);
+    for class in others.filter(|class| class.resources.memory_bytes == AUTO_MEMORY) {
+        class.resources.memory_bytes = 0;
+    }
+    classes
 }

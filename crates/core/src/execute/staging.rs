@@ -411,11 +411,12 @@ impl Executor {
             count: run.count,
             tries: run.tries,
             template: run.template,
-            class: run.class,
+            class: run.asked.unwrap_or(run.class),
             rows: start.rows,
             row: start.row,
             data: Some(task.clone()),
             passed_since: None,
+            asked: None,
         });
         self.stage_inputs(key, &task);
         if let Some(staging) = self.data.as_mut().and_then(|data| data.tasks.get_mut(&key)) {

@@ -5,7 +5,7 @@ use super::super::quantity;
 use super::super::texts::Map;
 use clap::builder::{TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
-use falkon_core::task::{MILLI, UNLIMITED};
+use falkon_core::task::{AUTO_MEMORY, MILLI, UNLIMITED};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use std::fmt;
 
@@ -75,9 +75,17 @@ option_kind!(
     number
 );
 option_kind!(Priority(i32) = "N", "priority", value_parser!(i32), |priority| priority, number);
-option_kind!(Memory(u64) = "SIZE", "memory", quantity::memory_bytes, |bytes| bytes, |bytes| {
-    (bytes > 0).then(|| format!("{bytes} bytes"))
-});
+option_kind!(
+    Memory(u64) = "SIZE",
+    "task_memory",
+    quantity::task_memory_bytes,
+    |bytes| bytes,
+    |bytes| match bytes {
+        0 => None,
+        AUTO_MEMORY => Some("auto".to_owned()),
+        bytes => Some(format!("{bytes} bytes")),
+    }
+);
 option_kind!(
     MemoryLimit(u64) = "SIZE",
     "memory_limit",
@@ -266,10 +274,10 @@ amount!(
     quantity::seconds_to_micros
 );
 amount!(
-    /// Bytes.
+    /// Bytes, or [`AUTO_MEMORY`].
     Memory(u64),
-    "a whole number of bytes from 0 on, or a text such as \"2GiB\"",
-    quantity::memory_bytes,
+    "a whole number of bytes from 0 on, or a text such as \"2GiB\" or \"auto\"",
+    quantity::task_memory_bytes,
     |bytes: f64| (bytes.fract() == 0.0 && (0.0..1.8e19).contains(&bytes)).then_some(bytes as u64)
 );
 amount!(
