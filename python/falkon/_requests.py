@@ -280,6 +280,38 @@ def cancel(
     return Request([*words, *words_of(chosen), str(instance)], _nothing)
 
 
+def retry(
+    instance: int, tasks: Sequence[Union[int, range]], chosen: Mapping[str, Any]
+) -> Request[int]:
+    made = cancel(instance, tasks, chosen)
+    return Request(["retry", *made.words[1:]], _number)
+
+
+def tail(
+    instance: int, task: Union[int, str], stderr: bool, last_bytes: Optional[int]
+) -> Request[str]:
+    words = ["tail", *words_of({"stderr": stderr, "bytes": last_bytes})]
+    return Request([*words, "%d/%s" % (instance, task)], str)
+
+
+def explain(instance: int, task: Union[None, int, str]) -> Request[List[Dict[str, Any]]]:
+    what = str(instance) if task is None else "%d/%s" % (instance, task)
+    return listed("explain", "--json", what)
+
+
+def events(options: Mapping[str, Any]) -> Request[List[Dict[str, Any]]]:
+    return listed("log", "--json", *words_of(options))
+
+
+def report(
+    what: Union[None, int, Path], instance: Union[None, int, str]
+) -> Request[Dict[str, Any]]:
+    words = ["report", "--json", *words_of({"instance": instance})]
+    if what is not None:
+        words.append(str(what) if isinstance(what, int) else os.fspath(what))
+    return described(*words)
+
+
 def drain(executors: Sequence[Union[int, str]], wait: bool) -> Request[None]:
     return plain("drain", *words_of({"wait": wait}), *map(str, executors))
 

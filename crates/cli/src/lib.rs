@@ -98,6 +98,8 @@ enum Command {
     Explain(query::ExplainArgs),
     /// Open the dispatcher's page in a browser, or print the link to it
     Web(web::WebArgs),
+    /// Print what a task has written, while it runs
+    Tail(query::TailArgs),
     /// Show what happened: on a running dispatcher, or in a run that is over
     Log(events::LogArgs),
     /// Write what happened for other programs
@@ -189,6 +191,7 @@ pub fn main() -> ExitCode {
         Command::Tasks(args) => query::tasks(args),
         Command::Explain(args) => query::explain(args),
         Command::Web(args) => web::web(args),
+        Command::Tail(args) => query::tail(args),
         Command::Log(args) => events::log(args),
         Command::Export(args) => events::export(args),
         Command::Top(args) => top::top(args),

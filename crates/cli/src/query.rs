@@ -5,7 +5,10 @@ mod cancel;
 mod chosen;
 mod control;
 mod explain;
+mod named;
+mod retry;
 mod show;
+mod tail;
 mod tasks;
 
 pub(crate) use cancel::{CancelArgs, cancel, task_range};
@@ -18,7 +21,10 @@ pub(crate) use explain::{
 };
 pub use show::print;
 pub(crate) use show::{coming_json, counted, executor_json, instance_json, printable, task_json};
+pub(crate) use tail::{TailArgs, tail};
 pub(crate) use tasks::{TasksArgs, tasks};
+
+use named::{TaskName, What, named_instance, named_status, named_task};
 
 use crate::access::{AccessArgs, connect, only_instance};
 use crate::campaign::{self, Receiver};
@@ -317,6 +323,14 @@ pub(crate) async fn tell_what_is_missing(
 pub(crate) fn with_client<F>(access: &AccessArgs, instance: Option<u64>, ask: F) -> Exit
 where
     F: AsyncFnOnce(Client) -> Result<Exit, ClientError>,
+{
+    with_access(access, instance, async |client, _| ask(client).await)
+}
+
+/// The same for those that go to executors as well.
+pub(crate) fn with_access<F>(access: &AccessArgs, instance: Option<u64>, ask: F) -> Exit
+where
+    F: AsyncFnOnce(Client, &AccessFile) -> Result<Exit, ClientError>,
 {
     let access = match access.load_or_exit() {
         Ok(access) => access,

@@ -346,7 +346,7 @@ fn mark(directory: &Path) -> io::Result<File> {
 }
 
 /// Opens a plain file that is no link.
-fn open_plain(path: &Path) -> io::Result<File> {
+pub(crate) fn open_plain(path: &Path) -> io::Result<File> {
     let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits();
     let file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path)?;
     match file.metadata()?.is_file() {

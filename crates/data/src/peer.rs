@@ -29,6 +29,7 @@ mod receive;
 mod requests;
 mod sender;
 mod serve;
+mod tail;
 mod visit;
 mod visitor;
 mod wire;
@@ -36,8 +37,9 @@ mod wire;
 pub use entrust::EntrustError;
 pub use error::PeerError;
 pub use fetch::{Fetcher, Peer, Piece};
-pub use requests::{FromPeers, Verdict};
+pub use requests::{FromPeers, Verdict, Written};
 pub use serve::{Server, StartError};
+pub use tail::{Tail, TailState, TailVisit};
 pub use visitor::{VisitError, Visitor};
 
 /// Up to this size, in bytes, an object goes through memory together with

@@ -26,7 +26,7 @@ use falkon_data::cache::{Copies, DiskCache};
 use falkon_data::object::Landing;
 use falkon_data::overflow::OverflowDirectory;
 use falkon_data::peer::{
-    Fetcher, FromPeers, Peer, PeerError, Piece, SMALL_BYTES_MAX, Server, Verdict,
+    Fetcher, FromPeers, Peer, PeerError, Piece, SMALL_BYTES_MAX, Server, Verdict, Written,
 };
 use falkon_net::ids::object_id;
 use falkon_net::secure::{Level, PeerAcceptor, PeerIdentity, Secret};
@@ -56,6 +56,9 @@ struct Rig {
     /// What is handed over.
     collector: entrusted::Collector,
 }
+
+/// What a task has written that is asked about.
+const WRITTEN_BYTES: usize = 300_000;
 
 impl Rig {
     fn new(level: Level) -> Rig {
@@ -123,6 +126,23 @@ impl Rig {
                     FromPeers::Entrust { .. }
                     | FromPeers::Received { .. }
                     | FromPeers::Withdrawn(_) => collector.take(message, &folder),
+                    FromPeers::Tail { task, from, answer, .. } => {
+                        // Of task 2, the first half is in memory.
+                        let written = match task.task.0 {
+                            2 => Written::Here {
+                                total_bytes: WRITTEN_BYTES as u64,
+                                bytes: pattern(WRITTEN_BYTES / 2)
+                                    .get(from as usize..)
+                                    .unwrap_or_default()
+                                    .to_vec(),
+                                file: Some(folder.with_file_name("written")),
+                                is_cut: false,
+                                has_ended: from == WRITTEN_BYTES as u64,
+                            },
+                            _ => Written::Gone,
+                        };
+                        let _ = answer.send(written);
+                    }
                     FromPeers::Drop { object, end } => {
                         held.delete(TIER, object).unwrap();
                         end.send(VisitEnd::Dropped).unwrap();

@@ -30,6 +30,7 @@ pub(super) fn is_question(message: &FromClient) -> bool {
             | FromClient::Find { .. }
             | FromClient::Reach { .. }
             | FromClient::ReachOutput { .. }
+            | FromClient::ReachTail { .. }
             | FromClient::Subtree { .. }
             | FromClient::Provision { ask: ProvisionAsk::Status { .. }, .. }
     )

@@ -11,7 +11,7 @@ use falkon_core::dispatch::{
 };
 use falkon_core::result::Stream;
 use falkon_core::task::{InstanceId, Rows, TaskId, Time};
-use falkon_net::ids::output_id;
+use falkon_net::ids::{output_id, tail_id};
 use falkon_net::secure::{Claims, VisitPurpose};
 use falkon_wire::codec::Wire;
 use falkon_wire::command::Template;
@@ -163,6 +163,30 @@ impl Driver {
                 let expires = self.clock.now().after(TICKET_MICROS);
                 let object = output_id(instance, task, stream, overflow.number);
                 let claims = Claims { purpose: VisitPurpose::Output, object, expires };
+                let ticket = claims.ticket(&identity.peer_secret());
+                ToClient::Reached { request, ticket, access: vec![access] }
+            }
+            Err(error) => ToClient::Refused { request, reason: Refusal::Access(error) },
+        }
+    }
+
+    /// A ticket for what a task writes, and where to go with it.
+    pub(super) fn reach_tail(
+        &mut self,
+        request: u64,
+        instance: InstanceId,
+        task: TaskId,
+        stream: Stream,
+    ) -> ToClient {
+        // Without an identity all executors are in this process.
+        let Some(identity) = &self.identity else {
+            return ToClient::Refused { request, reason: Refusal::NotAllowed };
+        };
+        match self.core.reach_tail(instance, task) {
+            Ok(access) => {
+                let expires = self.clock.now().after(TICKET_MICROS);
+                let object = tail_id(instance, task, stream);
+                let claims = Claims { purpose: VisitPurpose::Tail, object, expires };
                 let ticket = claims.ticket(&identity.peer_secret());
                 ToClient::Reached { request, ticket, access: vec![access] }
             }

@@ -19,6 +19,7 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         | FromClient::Pause { instance, .. }
         | FromClient::Prioritize { instance, .. }
         | FromClient::ReachOutput { instance, .. }
+        | FromClient::ReachTail { instance, .. }
         | FromClient::Explain { instance, .. }
         | FromClient::Tasks { instance, .. } => Some(*instance),
         FromClient::Status { instance, .. }
@@ -54,6 +55,7 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Forget { request, .. }
         | FromClient::Reach { request, .. }
         | FromClient::ReachOutput { request, .. }
+        | FromClient::ReachTail { request, .. }
         | FromClient::Provision { request, .. }
         | FromClient::Subtree { request, .. }
         | FromClient::Withdraw { request, .. }

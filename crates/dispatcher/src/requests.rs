@@ -145,6 +145,11 @@ impl Driver {
                 self.answer_question(connection, request, answer);
                 return;
             }
+            FromClient::ReachTail { request, instance, task, stream } => {
+                let answer = self.reach_tail(request, instance, task, stream);
+                self.answer_question(connection, request, answer);
+                return;
+            }
             FromClient::Pause { request, instance, is_paused } => {
                 Event::Pause { connection, request, instance, is_paused }
             }

@@ -31,6 +31,11 @@ impl Outputs {
         self.directory.path()
     }
 
+    /// Where a stream is that is kept under this number.
+    pub(super) fn file(&self, number: u64, stream: Stream) -> PathBuf {
+        self.directory.file(number, stream)
+    }
+
     /// A number for what the next attempt at a task writes, and what its files
     /// are called, but for a point and the stream's name.
     pub(super) fn next(&self) -> (u64, PathBuf) {

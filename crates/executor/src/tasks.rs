@@ -6,6 +6,7 @@ mod ends;
 mod packing;
 mod prepare;
 mod streams;
+mod tails;
 mod with_data;
 
 use super::gpus::Gpus;
@@ -26,6 +27,7 @@ use falkon_core::execute::{Event, Start, TaskKey, TemplateId};
 use falkon_core::limits::CAPTURE_BYTES_MAX;
 use falkon_core::result::{Detail, Outcome};
 use falkon_core::task::{InstanceId, Kind, Rows, TaskId, Time};
+use falkon_data::peer::FromPeers;
 use falkon_net::clock::Clock;
 use falkon_process::{
     Ended, Forked, Host, HostError, HostLost, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX,
@@ -115,6 +117,7 @@ pub(super) struct Tasks {
     packings: packing::Packings,
     values: LongValues,
     stream_places: StreamPlaces,
+    tails: tails::Tails,
 }
 
 impl Tasks {
@@ -155,6 +158,7 @@ impl Tasks {
             packings: packing::Packings::default(),
             values: LongValues::default(),
             stream_places: StreamPlaces::new(),
+            tails: tails::Tails::default(),
         }
     }
 
@@ -168,7 +172,11 @@ impl Tasks {
         let (host, objects) = (&mut self.host, &mut self.objects);
         let lost = tokio::select! {
             said = said(objects) => return Some(said),
-            received = receive(host, ended) => received.err(),
+            received = receive(host, ended) => {
+                let answers = host.iter_mut().flat_map(|(_, receiver)| receiver.take_tailed());
+                answers.for_each(|tailed| self.tails.answered(tailed));
+                received.err()
+            }
             () = self.workers.recv() => None,
             () = self.checks.recv() => None,
         };
@@ -183,6 +191,10 @@ impl Tasks {
         match said {
             FromObjects::Stage(event) => Some(Event::Stage(event)),
             FromObjects::Collect(event) => Some(Event::Collect(event)),
+            FromObjects::Peers(FromPeers::Tail { task, stream, from, answer }) => {
+                self.tail(task, stream, from, answer);
+                None
+            }
             FromObjects::Peers(from) => {
                 self.objects.as_mut().and_then(|objects| objects.asked(now, from))
             }
@@ -311,6 +323,7 @@ impl Tasks {
     /// A launch is over: nothing can come after it any more.
     fn forget_launch(&mut self, process: &Process, launch: u64) {
         self.launch_keys.remove(&process.key);
+        self.tails.launch_over(launch);
         self.passed.retain(|_, before| *before != launch);
     }
 
@@ -488,6 +501,16 @@ impl Tasks {
                 && let Some(host) = &mut self.host
             {
                 host.0.take_back(key).await;
+            }
+        }
+        if !self.tails.unsent.is_empty() {
+            // A task that waits to be launched is asked about when it is.
+            let is_with_host = |key| !self.launches.iter().any(|launch| launch.key == key);
+            for tail in std::mem::take(&mut self.tails.unsent) {
+                match &mut self.host {
+                    Some(host) if is_with_host(tail.key) => host.0.tail(tail).await,
+                    _ => self.tails.unsent.push(tail),
+                }
             }
         }
         Ok(())

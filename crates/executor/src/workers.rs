@@ -29,8 +29,8 @@ use super::outputs::Outputs;
 use super::values::Left;
 use connection::{accept, converse};
 use falkon_core::execute::Event;
-use falkon_core::result::{Cause, Detail, Outcome};
-use falkon_core::task::{InstanceId, Time};
+use falkon_core::result::{Cause, Detail, Outcome, Stream};
+use falkon_core::task::{InstanceId, TaskKey, Time};
 use falkon_net::clock::Clock;
 use falkon_process::{Launch, Source};
 use falkon_wire::command::Command;
@@ -39,6 +39,7 @@ use outcome::ended_call;
 use program::Folder;
 use protocol::{Answers, FromWorker, Setup};
 use restart::Restarts;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -149,6 +150,15 @@ impl Reception {
         tokio::spawn(accept(listener, hear.clone()));
         Ok(Reception { folder, heard, hear })
     }
+}
+
+/// How far a call is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum CallTail {
+    /// It is made, and what it writes is in this file.
+    Running(PathBuf),
+    /// It is not made yet.
+    Waiting,
 }
 
 /// All workers of an executor.
@@ -278,6 +288,21 @@ impl Workers {
             && let Err(error) = self.launch(&home)
         {
             self.fail_home(&home, &error.to_string(), clock);
+        }
+    }
+
+    /// Where a call writes whose task is here.
+    pub(super) fn tail(&self, key: TaskKey, stream: Stream) -> Option<CallTail> {
+        let found = self.bundles.values().find_map(|bundle| Some((bundle, bundle.index(key)?)));
+        let (bundle, index) = found?;
+        let worker = bundle.worker.and_then(|worker| self.workers.get(&worker));
+        let Some(worker) = worker else { return Some(CallTail::Waiting) };
+        // Calls are made in their order: the last one that was claimed is being made.
+        let claimed = u64::from(bundle.live).saturating_sub(worker.unclaimed());
+        match (u64::from(index) + 1).cmp(&claimed) {
+            Ordering::Less => None,
+            Ordering::Equal => Some(CallTail::Running(worker.file(stream).to_owned())),
+            Ordering::Greater => Some(CallTail::Waiting),
         }
     }
 

@@ -480,6 +480,23 @@ impl Client {
         }
     }
 
+    /// The executor that runs a task, and a ticket for what the task writes to a stream.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn reach_tail(
+        &self,
+        instance: InstanceId,
+        task: TaskId,
+        stream: Stream,
+    ) -> Result<(Ticket, Vec<Access>), ClientError> {
+        let asked = |request| FromClient::ReachTail { request, instance, task, stream };
+        match self.ask(asked).await? {
+            ToClient::Reached { ticket, access, .. } => Ok((ticket, access)),
+            other => Err(unexpected(other)),
+        }
+    }
+
     /// Has the provisioner do something.
     ///
     /// # Errors

@@ -31,6 +31,18 @@ pub fn output_id(instance: InstanceId, task: TaskId, stream: Stream, number: u64
     ObjectId(u128::from_be_bytes(id))
 }
 
+/// What a task writes to a stream while it runs, for holders of a ticket for it: the first 16
+/// bytes of a BLAKE3 hash over instance, task and stream.
+#[must_use]
+pub fn tail_id(instance: InstanceId, task: TaskId, stream: Stream) -> ObjectId {
+    let mut hasher = blake3::Hasher::new_derive_key("falkon 2026 output of a running task");
+    hasher.update(&instance.0.to_le_bytes()).update(&task.0.to_le_bytes());
+    hasher.update(&[stream as u8]);
+    let mut id = [0; 16];
+    id.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    ObjectId(u128::from_be_bytes(id))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

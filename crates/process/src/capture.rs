@@ -84,6 +84,13 @@ impl Stream {
         self.total_bytes
     }
 
+    /// The part of the head from `from` on, at most `bytes_max` of it.
+    pub(super) fn part(&self, from: u64, bytes_max: usize) -> &[u8] {
+        let from = usize::try_from(from).unwrap_or(usize::MAX).min(self.head.len());
+        let until = from.saturating_add(bytes_max).min(self.head.len());
+        &self.head[from..until]
+    }
+
     /// The file that holds the whole stream or, after an error, a first part of it.
     pub(super) fn spill(&self) -> Option<&[u8]> {
         self.spilled.then_some(self.path.as_slice())

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::{CAPTURE_BYTES_MAX, CPUS_MAX, Captured, Ended, FileMark, Kill, Launch, Outcome, Stage};
 use super::{LAUNCH_BYTES_MAX, capture::Stream};
-use super::{MemoryLimit, Shortage, Source, Unchanged, Usage};
+use super::{MemoryLimit, Shortage, Source, Tail, Tailed, Unchanged, Usage};
 
 /// Longest record; a longer one means that the stream is garbled.
 pub(super) const RECORD_BYTES_MAX: usize = 64 << 20;
@@ -29,6 +29,8 @@ const KIND_KILL: u8 = 3;
 const KIND_READY: u8 = 4;
 const KIND_ENDED: u8 = 5;
 const KIND_TAKE_BACK: u8 = 6;
+const KIND_TAIL: u8 = 7;
+const KIND_TAILED: u8 = 8;
 
 const SOURCE_PROGRAM: u8 = 0;
 const SOURCE_TEMPLATE: u8 = 1;
@@ -38,6 +40,9 @@ const SOURCE_FORKED: u8 = 3;
 const SHORTAGE_NONE: u8 = 0;
 const SHORTAGE_LIMIT: u8 = 1;
 const SHORTAGE_SYSTEM: u8 = 2;
+
+/// Most of a head that is sent at once to somebody who asks for it.
+const TAIL_BYTES_MAX: usize = 64 << 10;
 
 const OUTCOME_EXIT: u8 = 0;
 const OUTCOME_SIGNAL: u8 = 1;
@@ -56,6 +61,8 @@ pub(super) enum ForHost {
     Kill(Kill),
     /// Do not start the task with this key, if it has not started.
     TakeBack(u64),
+    /// Say what a task has written so far.
+    Tail(Tail),
 }
 
 /// A record for the executor.
@@ -65,6 +72,8 @@ pub(super) enum ForExecutor {
     Ready,
     /// A task ended.
     Ended(Ended),
+    /// What a task has written so far.
+    Tailed(Tailed),
 }
 
 /// Splits the first whole record off `bytes`: its kind and fields, and how long it is with its
@@ -216,6 +225,27 @@ pub(super) fn put_take_back(out: &mut Vec<u8>, key: u64) {
     put_record(out, KIND_TAKE_BACK, |out| put_u64(out, key));
 }
 
+/// Appends the question what a task has written.
+pub(super) fn put_tail(out: &mut Vec<u8>, tail: &Tail) {
+    put_record(out, KIND_TAIL, |out| {
+        put_u64(out, tail.key);
+        put_u64(out, tail.request);
+        out.push(u8::from(tail.is_error));
+        put_u64(out, tail.from);
+    });
+}
+
+/// Appends the answer to that.
+pub(super) fn put_tailed(out: &mut Vec<u8>, tail: &Tail, stream: &Stream) {
+    put_record(out, KIND_TAILED, |out| {
+        put_u64(out, tail.request);
+        put_u64(out, stream.total_bytes());
+        put_bytes(out, stream.part(tail.from, TAIL_BYTES_MAX));
+        put_optional(out, stream.spill());
+        out.push(u8::from(stream.spill_error().is_some()));
+    });
+}
+
 /// Appends the notice that the host is up.
 pub(super) fn put_ready(out: &mut Vec<u8>) {
     put_record(out, KIND_READY, |_| {});
@@ -284,6 +314,11 @@ pub(super) fn read_for_host(record: &[u8]) -> Result<ForHost, Garbled> {
             let key = fields.u64()?;
             fields.finish(ForHost::TakeBack(key))
         }
+        KIND_TAIL => {
+            let (key, request) = (fields.u64()?, fields.u64()?);
+            let (is_error, from) = (fields.u8()? != 0, fields.u64()?);
+            fields.finish(ForHost::Tail(Tail { key, request, is_error, from }))
+        }
         _ => Err(Garbled),
     }
 }
@@ -304,6 +339,14 @@ pub(super) fn read_for_executor(record: &[u8]) -> Result<ForExecutor, Garbled> {
         KIND_ENDED => {
             let ended = read_ended(&mut fields)?;
             fields.finish(ForExecutor::Ended(ended))
+        }
+        KIND_TAILED => {
+            let (request, total_bytes) = (fields.u64()?, fields.u64()?);
+            let bytes = fields.bytes()?.to_vec();
+            let spill = fields.optional(Fields::bytes)?.map(<[u8]>::to_vec);
+            let is_cut = fields.u8()? != 0;
+            let tailed = Tailed { request, total_bytes, bytes, spill, is_cut };
+            fields.finish(ForExecutor::Tailed(tailed))
         }
         _ => Err(Garbled),
     }

@@ -299,6 +299,35 @@ pub struct Captured {
     pub spill_error: Option<i32>,
 }
 
+/// A question for a host: what a task has written so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tail {
+    /// [`Launch::key`].
+    pub key: u64,
+    /// Comes back in the answer.
+    pub request: u64,
+    /// Standard error is meant, not standard output.
+    pub is_error: bool,
+    /// The first byte that is wanted.
+    pub from: u64,
+}
+
+/// What a task has written so far on one of its streams.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tailed {
+    /// [`Tail::request`].
+    pub request: u64,
+    /// How much it has written.
+    pub total_bytes: u64,
+    /// From [`Tail::from`] on, as far as the host has it in memory.
+    pub bytes: Vec<u8>,
+    /// The file that holds the stream from its first byte on, if more than the head was written
+    /// and a place for it was given.
+    pub spill: Option<Vec<u8>>,
+    /// That file could not be made or written: it holds a first part at most.
+    pub is_cut: bool,
+}
+
 /// The resources that a process used, with those of its children that were waited for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {

@@ -17,8 +17,8 @@ use tokio::task::JoinHandle;
 
 use super::host_protocol::{self, BUFFER_KEPT_BYTES_MAX, ForExecutor, Garbled, Incoming};
 use super::{
-    Ended, HOST_ARGUMENT, IN_FLIGHT_TASKS_MAX, Kill, Launch, START_MS_MAX, TASK_KEY_VARIABLE,
-    groups, orphans,
+    Ended, HOST_ARGUMENT, IN_FLIGHT_TASKS_MAX, Kill, Launch, START_MS_MAX, TASK_KEY_VARIABLE, Tail,
+    Tailed, groups, orphans,
 };
 
 /// How long a new host may take until it answers.
@@ -105,6 +105,7 @@ impl Host {
             shared,
             read,
             incoming: Incoming::default(),
+            tailed: Vec::new(),
             closed: false,
             stopping: None,
         };
@@ -288,6 +289,14 @@ impl HostSender {
         self.flush().await;
     }
 
+    /// Asks what a task that was launched has written. The answer comes when it runs, from
+    /// [`HostReceiver::take_tailed`]; none comes if it ends before. Cancel safe like
+    /// [`Self::launch`].
+    pub async fn tail(&mut self, tail: Tail) {
+        host_protocol::put_tail(&mut self.unsent, &tail);
+        self.flush().await;
+    }
+
     async fn flush(&mut self) {
         while self.sent < self.unsent.len() {
             match (&self.write).write(&self.unsent[self.sent..]) {
@@ -322,13 +331,16 @@ pub struct HostReceiver {
     shared: Arc<Shared>,
     read: UnixStream,
     incoming: Incoming,
+    /// Answers to [`HostSender::tail`].
+    tailed: Vec<Tailed>,
     closed: bool,
     /// The processes that the host left are being killed.
     stopping: Option<JoinHandle<()>>,
 }
 
 impl HostReceiver {
-    /// Waits for at least one task to end and appends all ends that are there to `ended`.
+    /// Waits for at least one task to end, or one answer to [`HostSender::tail`], and appends all
+    /// ends that are there to `ended`.
     ///
     /// When the host is gone, first what it still sent is returned; then everything that it left
     /// running is killed and waited for, by another thread as a process may hang in the kernel, and
@@ -339,7 +351,7 @@ impl HostReceiver {
             if self.take(ended).is_err() {
                 self.closed = true;
             }
-            if ended.len() > before {
+            if ended.len() > before || !self.tailed.is_empty() {
                 return Ok(());
             }
             if self.closed {
@@ -357,6 +369,11 @@ impl HostReceiver {
         }
     }
 
+    /// The answers to [`HostSender::tail`] that have come.
+    pub fn take_tailed(&mut self) -> Vec<Tailed> {
+        std::mem::take(&mut self.tailed)
+    }
+
     /// Reads once, whatever is there.
     async fn fill(&mut self) {
         match self.read.read(self.incoming.room()).await {
@@ -372,6 +389,7 @@ impl HostReceiver {
         while let Some(record) = self.incoming.next()? {
             match host_protocol::read_for_executor(record)? {
                 ForExecutor::Ended(one) if in_flight.remove(&one.key) => ended.push(one),
+                ForExecutor::Tailed(one) => self.tailed.push(one),
                 _ => return Err(Garbled),
             }
         }

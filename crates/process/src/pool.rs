@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use super::inbox::{Inbox, Rest};
 use super::outbox::Outbox;
 use super::shortage::Shortages;
 use super::start::Start;
-use super::{HUNG_SLOTS_MAX, Kill, Outcome, RUNNING_TASKS_MAX, Source, Stage, Usage};
+use super::{HUNG_SLOTS_MAX, Kill, Outcome, RUNNING_TASKS_MAX, Source, Stage, Tail, Usage};
 
 /// Most slots: as many as tasks run, and one that reads.
 const SLOTS_MAX: usize = RUNNING_TASKS_MAX + 1;
@@ -43,6 +44,8 @@ pub(super) struct Pool {
     pub(super) groups: Groups,
     pub(super) shortages: Shortages,
     start_slot: StartSlot,
+    /// Somebody asks what a task has written. Read without the lock, as that is hardly ever so.
+    is_asked: AtomicBool,
 }
 
 /// Starts the thread of a slot; the flag says whether it keeps the pipes for a task's output ready.
@@ -81,6 +84,9 @@ struct State {
     /// Processes that have left the tasks with these keys, and are the host's children now.
     strays: HashMap<u64, Vec<libc::pid_t>>,
     templates: Templates,
+    /// By task, the questions what it has written, until its slot answers them. Those about a
+    /// task that ends before go with it: its end says more.
+    tails: HashMap<u64, Vec<Tail>>,
     closing: bool,
 }
 
@@ -131,9 +137,12 @@ impl Pool {
             groups,
             start_slot,
         } = parts;
+        let state = Mutex::new(State { templates, ..State::default() });
+        let closed = Condvar::new();
+        let is_asked = AtomicBool::new(false);
         Pool {
-            state: Mutex::new(State { templates, ..State::default() }),
-            closed: Condvar::new(),
+            state,
+            closed,
             inbox,
             outbox,
             inherited,
@@ -143,6 +152,7 @@ impl Pool {
             groups,
             shortages: Shortages::new(),
             start_slot,
+            is_asked,
         }
     }
 
@@ -181,6 +191,7 @@ impl Pool {
             }
             ForHost::Kill(kill) => self.kill(kill),
             ForHost::TakeBack(key) => self.take_back(self.lock(), key),
+            ForHost::Tail(tail) => self.tail(tail),
         }
         Ok(())
     }
@@ -251,6 +262,30 @@ impl Pool {
             Some(one) => one.kill = Some(one.kill.map_or(grace, |earlier| earlier.min(grace))),
             None => self.take_back(state, key),
         }
+    }
+
+    /// Passes a question on to the slot that can answer it.
+    fn tail(&self, tail: Tail) {
+        let mut state = self.lock();
+        if !state.held.contains(&tail.key) {
+            return;
+        }
+        state.tails.entry(tail.key).or_default().push(tail);
+        self.is_asked.store(true, Ordering::Relaxed);
+        if let Some(running) = state.running.get(&tail.key) {
+            running.seat.wake();
+        }
+    }
+
+    /// The questions about the task `key` that have come since the last call.
+    pub(super) fn tails(&self, key: u64) -> Vec<Tail> {
+        if !self.is_asked.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut state = self.lock();
+        let tails = state.tails.remove(&key).unwrap_or_default();
+        self.is_asked.store(!state.tails.is_empty(), Ordering::Relaxed);
+        tails
     }
 
     /// A task that waits will not start; one that has started is left alone. In any case the
@@ -331,8 +366,7 @@ impl Pool {
             );
         }
         state.running.remove(&key);
-        state.held.remove(&key);
-        state.templates.ended(key);
+        state.release(key);
         let follower = state.followers.remove(&key);
         let follows = follower.is_some();
         state.waiting.extend(follower);
@@ -354,8 +388,7 @@ impl Pool {
     pub(super) fn ended(&self, key: u64, seat: &Arc<Seat>) -> Option<(Assignment, bool)> {
         let mut state = self.lock();
         state.running.remove(&key);
-        state.held.remove(&key);
-        state.templates.ended(key);
+        state.release(key);
         let follower = state.followers.remove(&key)?;
         let followed = state.followers.contains_key(&follower.key);
         state.run(follower.key, Arc::clone(seat));
@@ -415,6 +448,15 @@ impl Pool {
 }
 
 impl State {
+    /// A task has ended.
+    fn release(&mut self, key: u64) {
+        self.held.remove(&key);
+        self.templates.ended(key);
+        if !self.tails.is_empty() {
+            self.tails.remove(&key);
+        }
+    }
+
     /// The last of the tasks that come one after the other after `key`.
     fn last_follower(&self, key: u64) -> u64 {
         let mut last = key;

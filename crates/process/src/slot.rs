@@ -180,6 +180,14 @@ impl Slot {
         self.pool.outbox.flush();
     }
 
+    /// Answers the questions what the task `key` has written.
+    fn answer_tails(&self, key: u64) {
+        for tail in self.pool.tails(key) {
+            let stream = &self.streams[usize::from(tail.is_error)];
+            self.pool.outbox.send(|out| host_protocol::put_tailed(out, &tail, stream));
+        }
+    }
+
     /// Runs a task to its end; `None` if its start was given up, and its end has been reported.
     fn run_task(&mut self, image: &mut Image, assignment: &Assignment) -> Option<Report> {
         let started = now_us();
@@ -348,6 +356,7 @@ impl Slot {
             }
             if !fds[1].revents().is_empty() {
                 let _ = rustix::io::read(&seat.wake, &mut [0; 8]);
+                self.answer_tails(key);
                 self.flush();
             }
             if self.pool.is_to_end(key) {
@@ -417,6 +426,8 @@ impl Slot {
         pipes: [BorrowedFd<'_>; 2],
         held: Option<&Held>,
     ) -> Seen {
+        // Whoever asked before it started waits for that.
+        self.answer_tails(key);
         let mut watch = Watch::new(child.pid, held.map(|held| held.bytes));
         let mut was_killed = false;
         // SIGKILL is due at this time.
@@ -459,6 +470,7 @@ impl Slot {
                     let due = now_us().saturating_add(grace.as_micros() as u64);
                     deadline = Some(deadline.map_or(due, |earlier| earlier.min(due)));
                 }
+                self.answer_tails(key);
                 self.flush();
             } else if self.flush_due.is_some_and(|due| due <= now_us()) {
                 self.flush();

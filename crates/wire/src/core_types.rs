@@ -147,6 +147,10 @@ wire_enum!(AccessError {
     4 => NotKept,
     5 => ExecutorGone,
     6 => NotPlaceable,
+    7 => NoTask,
+    8 => NotSent,
+    9 => Ended,
+    10 => Below(relay),
 });
 wire_struct!(Explained { task, count, obstacles });
 wire_enum!(Obstacle {

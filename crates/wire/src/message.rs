@@ -217,6 +217,18 @@ pub enum FromClient {
         /// The stream.
         stream: Stream,
     },
+    /// Ask whom to go to for what a task writes while it runs. Answer:
+    /// [`ToClient::Reached`].
+    ReachTail {
+        /// Comes back in the answer.
+        request: u64,
+        /// The task's instance.
+        instance: InstanceId,
+        /// The task.
+        task: TaskId,
+        /// The stream.
+        stream: Stream,
+    },
     /// Ask what nodes there are, for a relay that lends them. Answer: [`ToClient::Subtree`].
     Subtree {
         /// Comes back in the answer.
@@ -274,6 +286,9 @@ wire_enum!(FromClient {
     21 => Pause { request, instance, is_paused },
     22 => Drain { request, executor, is_drained },
     23 => Prioritize { request, instance, priority },
+    24 => ReachTail { request, instance, task, stream },
+    25 => Retry { request, instance, selection },
+    26 => ExplainIdle { request },
 });
 
 /// The number of a request, from the beginning of a message that need not be

@@ -1,8 +1,7 @@
 //! `falkon cancel`: an instance, some of its tasks, or those that options choose.
 
 use super::chosen::{Chosen, is_under_way};
-use super::explain::What;
-use super::{named_instance, show, with_client};
+use super::{What, named_instance, named_task, show, with_client};
 use crate::access::AccessArgs;
 use crate::exit::{Exit, say};
 use clap::Args;
@@ -48,6 +47,12 @@ pub(crate) fn cancel(args: CancelArgs) -> Exit {
                 Err(exit) => return Ok(exit),
             },
         };
+        if let Some(task) = &what.task {
+            match named_task(&client, instance, task).await? {
+                Ok(number) => tasks.push((number, 1)),
+                Err(exit) => return Ok(exit),
+            }
+        }
         if chosen.takes_all() {
             let all = tasks.is_empty();
             let selection = if all { Selection::All } else { Selection::Runs(tasks) };

@@ -1,7 +1,7 @@
 //! `falkon explain`: why tasks wait, or how they ended.
 
 use super::show::{counted, print, printable};
-use super::{named_instance, with_client};
+use super::{What, named_instance, named_task, with_client};
 use crate::access::AccessArgs;
 use crate::exit::Exit;
 use crate::progress::span;
@@ -55,7 +55,14 @@ pub(crate) fn explain(args: ExplainArgs) -> Exit {
             Ok(instance) => instance,
             Err(exit) => return Ok(exit),
         };
-        let text = match args.what.task {
+        let task = match &what.task {
+            None => None,
+            Some(task) => match named_task(&client, instance, task).await? {
+                Ok(number) => Some(number),
+                Err(exit) => return Ok(exit),
+            },
+        };
+        let text = match task {
             Some(task) => explain_task(&client, instance, task, args.json).await?,
             None => explain_instance(&client, instance, args.json).await?,
         };

@@ -50,6 +50,7 @@ mod simulate;
 mod sizes;
 mod stall;
 mod strangers;
+mod tail;
 mod terminal;
 mod tries;
 mod tutorial;

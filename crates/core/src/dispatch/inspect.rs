@@ -136,6 +136,18 @@ pub enum AccessError {
          hash of its content, can be put into caches"
     )]
     NotPlaceable,
+    /// There is no such task.
+    #[error("there is no such task")]
+    NoTask,
+    /// The task has not been sent to an executor.
+    #[error("it has not been sent to an executor")]
+    NotSent,
+    /// The task has ended: its result has what it wrote.
+    #[error("it has ended")]
+    Ended,
+    /// The task is below a relay, whose executors are not reached from here.
+    #[error("it runs below the relay {0}, whose executors cannot be reached from this dispatcher")]
+    Below(String),
 }
 
 fn readers(tasks: u64) -> String {
@@ -273,6 +285,33 @@ impl Dispatcher {
             self.output_of(instance, task, stream).ok_or(AccessError::NotKept)?;
         let executor = executor.map(|id| &self.fleet[id]);
         Ok((overflow, access(executor.ok_or(AccessError::ExecutorGone)?)))
+    }
+
+    /// The executor to go to for what a task writes while it runs.
+    ///
+    /// # Errors
+    /// [`AccessError`].
+    pub fn reach_tail(
+        &mut self,
+        instance: InstanceId,
+        task: TaskId,
+    ) -> Result<Access, AccessError> {
+        let found = self.whereabouts(instance, task, 1).pop().ok_or(AccessError::NoTask)?;
+        let id = match found {
+            // Whether a task that was sent runs is its executor's to say.
+            Whereabouts::Sent(id) | Whereabouts::Running(id) => id,
+            Whereabouts::Waiting | Whereabouts::Ready => return Err(AccessError::NotSent),
+            Whereabouts::Staged(_)
+            | Whereabouts::Ended(_)
+            | Whereabouts::Done
+            | Whereabouts::NotDone => return Err(AccessError::Ended),
+        };
+        let executor = &self.fleet[id];
+        match executor.subtree {
+            Some(_) => Err(AccessError::Below(executor.name.clone())),
+            None if executor.connection.is_none() => Err(AccessError::ExecutorGone),
+            None => Ok(access(executor)),
+        }
     }
 
     fn where_to_put(&self, object: &Object) -> Result<Vec<Access>, AccessError> {

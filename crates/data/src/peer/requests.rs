@@ -9,7 +9,8 @@ use falkon_core::data::cache::TierId;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::{ByteRange, PartialId, ServeId, WriteError};
 use falkon_core::execute::{OfferId, VisitEnd};
-use falkon_core::task::Time;
+use falkon_core::result::Stream;
+use falkon_core::task::{TaskKey, Time};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::cache::DiskCache;
@@ -83,6 +84,17 @@ pub enum FromPeers {
     },
     /// The executor that hands something over takes it back, or is gone.
     Withdrawn(OfferId),
+    /// A visitor wants to know what a task has written.
+    Tail {
+        /// The task.
+        task: TaskKey,
+        /// The stream.
+        stream: Stream,
+        /// The first byte that is wanted.
+        from: u64,
+        /// Where the answer goes; dropping it is [`Written::Gone`].
+        answer: oneshot::Sender<Written>,
+    },
     /// A visitor wants an object to be dropped.
     Drop {
         /// The object.
@@ -90,6 +102,30 @@ pub enum FromPeers {
         /// How it ends.
         end: oneshot::Sender<VisitEnd>,
     },
+}
+
+/// What a task has written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// The task is here and has not started.
+    Waiting,
+    /// The task runs, or has ended a moment ago.
+    Here {
+        /// How much it has written.
+        total_bytes: u64,
+        /// From the byte on that was asked for, as far as it is in memory.
+        bytes: Vec<u8>,
+        /// The file that has the stream from its first byte on, if it is in one.
+        file: Option<PathBuf>,
+        /// Whether bytes that are in neither are lost.
+        is_cut: bool,
+        /// Whether it has ended.
+        has_ended: bool,
+    },
+    /// The task runs, and all that it has written is in this file.
+    InFile(PathBuf),
+    /// The task is not here, or not any more.
+    Gone,
 }
 
 /// Whether an object is served.

@@ -19,7 +19,7 @@ use super::requests::{FromPeers, Shared, Verdict};
 use super::sender::Sender;
 use super::visit::{self, Allowed};
 use super::wire::{Answer, ENTRUSTED, REQUEST_BYTES, Request, Status};
-use super::{ASKED_AHEAD_MAX, CONNECTIONS_MAX, IDLE_MS_MAX, SMALL_BYTES_MAX, entrust};
+use super::{ASKED_AHEAD_MAX, CONNECTIONS_MAX, IDLE_MS_MAX, SMALL_BYTES_MAX, entrust, tail};
 use crate::cache::{CacheError, DiskCache};
 use crate::overflow::OverflowDirectory;
 use falkon_net::secure::{Bare, PeerAcceptor};
@@ -130,6 +130,10 @@ async fn serve_connection(bare: Bare, visitor: Option<u64>, shared: &Shared) {
             Some(Allowed::Output(id)) => {
                 // The client knows best which bytes it still needs.
                 let _ = serve_output(&mut reader, &mut writer, id, shared).await;
+                return;
+            }
+            Some(Allowed::Tail(id)) => {
+                let _ = tail::serve(&mut reader, &mut writer, id, shared).await;
                 return;
             }
             Some(one) => allowed = one,

@@ -7,8 +7,9 @@
 //!
 //! | | content | bytes |
 //! |---|---|---|
-//! | claims | purpose (0 get, 1 put, 2 drop, 3 output), object, end of the ticket | 1 + 16 + 8 |
+//! | claims | purpose (0 get, 1 put, 2 drop, 3 output, 4 tail), object, end of the ticket | 1 + 16 + 8 |
 //! | get, output | as between executors, of this object alone | |
+//! | tail | as [`tail`](super::tail) says | |
 //! | put | size, lengths of URL and version, URL, version | 8 + 2 + 2 + … |
 //! | word | status, length of a text, text | 1 + 2 + … |
 //! | body | the bytes, if the word was to go on; then another word | |
@@ -131,6 +132,8 @@ pub(super) enum Allowed {
     Object(ObjectId),
     /// The output of a task under this id.
     Output(ObjectId),
+    /// What a task writes, under this id.
+    Tail(ObjectId),
 }
 
 /// Lets a visitor in, whose ticket has this number. Says what it may fetch;
@@ -157,6 +160,7 @@ pub(super) async fn receive(
         // The answer to its request is the word.
         VisitPurpose::Get => return is_valid.then_some(Allowed::Object(claims.object)),
         VisitPurpose::Output => return is_valid.then_some(Allowed::Output(claims.object)),
+        VisitPurpose::Tail => return is_valid.then_some(Allowed::Tail(claims.object)),
         _ if !is_valid => Word::Expired,
         VisitPurpose::Put => take_in(reader, writer, claims.object, shared).await?,
         VisitPurpose::Drop => {

@@ -135,6 +135,51 @@ fn a_ticket_is_good_for_one_thing_with_one_object() {
 }
 
 #[test]
+fn what_a_task_writes_is_read_from_memory_and_its_file_with_a_ticket_for_it() {
+    use super::WRITTEN_BYTES;
+    use falkon_core::result::Stream;
+    use falkon_core::task::{InstanceId, TaskId, TaskKey};
+    use falkon_data::peer::TailState;
+    use falkon_net::ids::tail_id;
+    use std::time::Duration;
+    let key = |task| TaskKey { instance: InstanceId(1), task: TaskId(task) };
+    let id = |key: TaskKey, stream| tail_id(key.instance, key.task, stream);
+    for level in LEVELS {
+        let rig = Rig::new(level);
+        std::fs::write(rig.dir.path().join("written"), pattern(WRITTEN_BYTES)).unwrap();
+        let peer = rig.peer();
+        run(async {
+            let (task, stream) = (key(2), Stream::Stdout);
+            let with_ticket = visitor(level, VisitPurpose::Tail, id(task, stream));
+            let mut visit = with_ticket.tail(&peer, task, stream).await.unwrap();
+            let mut read = Vec::new();
+            loop {
+                let at = read.len() as u64;
+                let tail = visit.ask(at, Duration::from_secs(9)).await.unwrap();
+                assert_eq!((tail.total_bytes, tail.is_cut), (WRITTEN_BYTES as u64, false));
+                read.extend(tail.bytes);
+                if tail.state == TailState::Ended {
+                    break;
+                }
+                assert_eq!(tail.state, TailState::Running);
+            }
+            assert!(read == pattern(WRITTEN_BYTES), "{level}");
+            // Another task, or the other stream, is not what the ticket is for.
+            for (task, stream) in [(key(3), stream), (task, Stream::Stderr)] {
+                let mut other = with_ticket.tail(&peer, task, stream).await.unwrap();
+                assert!(other.ask(0, Duration::ZERO).await.is_err());
+            }
+            let with_ticket = visitor(level, VisitPurpose::Tail, id(key(3), stream));
+            let mut visit = with_ticket.tail(&peer, key(3), stream).await.unwrap();
+            let tail = visit.ask(0, Duration::from_secs(9)).await.unwrap();
+            assert_eq!(tail.state, TailState::Gone);
+            let as_output = visitor(level, VisitPurpose::Output, id(task, stream));
+            assert!(got(&as_output, &peer, id(task, stream)).await.is_err());
+        });
+    }
+}
+
+#[test]
 fn a_ticket_for_output_opens_that_output_and_nothing_else() {
     use falkon_core::result::Stream;
     use falkon_core::task::{InstanceId, TaskId};

@@ -4,6 +4,7 @@ use super::WorkerError;
 use super::bundle::{Bundle, Home};
 use super::protocol::{BUFFER_BYTES, BUFFER_HEAD_BYTES, RECORD_HEAD_BYTES, function_frame};
 use falkon_core::limits::BUNDLE_TASKS_MAX;
+use falkon_core::result::Stream;
 use falkon_process::{Captured, Ended, Source};
 use falkon_wire::command::Function;
 use falkon_wire::hidden::Hidden;
@@ -268,6 +269,14 @@ impl Worker {
         let text = std::fs::read_to_string(format!("/proc/{}/statm", self.pid?)).ok()?;
         let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
         Some(pages * rustix::param::page_size() as u64)
+    }
+
+    /// Where the call that it makes writes.
+    pub(super) fn file(&self, stream: Stream) -> &Path {
+        match stream {
+            Stream::Stdout => &self.stdout,
+            Stream::Stderr => &self.stderr,
+        }
     }
 
     /// Removes its files.

@@ -32,6 +32,9 @@ pub enum VisitPurpose {
     /// Fetch what a task wrote; the object is an
     /// [`output_id`](falkon_net::ids::output_id).
     Output,
+    /// Read what a task has written so far; the object is a
+    /// [`tail_id`](falkon_net::ids::tail_id).
+    Tail,
 }
 
 impl From<Purpose> for VisitPurpose {
@@ -80,6 +83,7 @@ impl Claims {
             VisitPurpose::Put => 1,
             VisitPurpose::Drop => 2,
             VisitPurpose::Output => 3,
+            VisitPurpose::Tail => 4,
         };
         bytes[1..17].copy_from_slice(&self.object.0.to_le_bytes());
         bytes[17..].copy_from_slice(&self.expires.0.to_le_bytes());
@@ -96,6 +100,7 @@ impl Claims {
             1 => VisitPurpose::Put,
             2 => VisitPurpose::Drop,
             3 => VisitPurpose::Output,
+            4 => VisitPurpose::Tail,
             _ => return None,
         };
         let object = ObjectId(u128::from_le_bytes(object));
@@ -124,11 +129,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn claims_have_one_encoding(mut bytes: [u8; CLAIMS_BYTES], purpose in 0u8..6) {
+        fn claims_have_one_encoding(mut bytes: [u8; CLAIMS_BYTES], purpose in 0u8..7) {
             bytes[0] = purpose;
             match Claims::decode(&bytes) {
                 Some(claims) => prop_assert_eq!(claims.encode(), bytes),
-                None => prop_assert!(purpose > 3),
+                None => prop_assert!(purpose > 4),
             }
         }
 
@@ -136,14 +141,14 @@ mod tests {
         fn other_claims_are_another_ticket(bytes: [u8; CLAIMS_BYTES], at in 0..CLAIMS_BYTES, secret: [u8; 32]) {
             let secret = Secret::from_bytes(secret);
             let mut bytes = bytes;
-            bytes[0] %= 4;
+            bytes[0] %= 5;
             let claims = Claims::decode(&bytes).unwrap();
             let ticket = claims.ticket(&secret);
             prop_assert_eq!(ticket.number, claims.number(&secret));
             prop_assert_ne!(&ticket.secret.0, secret.as_bytes());
             let shown = secret_at_peer(&secret, Role::Instance(ticket.number));
             prop_assert_eq!(&ticket.secret.0, shown.as_bytes());
-            bytes[at] = if at == 0 { (bytes[0] + 1) % 4 } else { bytes[at] ^ 1 };
+            bytes[at] = if at == 0 { (bytes[0] + 1) % 5 } else { bytes[at] ^ 1 };
             let other = Claims::decode(&bytes).unwrap().ticket(&secret);
             prop_assert!(other.number != ticket.number && other.secret != ticket.secret);
         }

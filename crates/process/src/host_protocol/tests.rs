@@ -5,6 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+const TAIL: Tail = Tail { key: 9, request: 3, is_error: true, from: 1 << 40 };
+
 fn string() -> impl Strategy<Value = Vec<u8>> {
     vec(1..=255_u8, 0..20)
 }
@@ -115,8 +117,9 @@ proptest! {
         }
         put_kill(&mut stream, kill);
         put_take_back(&mut stream, 8);
+        put_tail(&mut stream, &TAIL);
         let (mut incoming, mut arrived, mut killed) = (Incoming::default(), vec![], None);
-        let mut taken_back = None;
+        let (mut taken_back, mut tailed) = (None, None);
         let mut cuts = cuts.into_iter().cycle();
         let mut rest = stream.as_slice();
         while !rest.is_empty() {
@@ -132,6 +135,7 @@ proptest! {
                     }
                     ForHost::Kill(kill) => killed = Some(kill),
                     ForHost::TakeBack(key) => taken_back = Some(key),
+                    ForHost::Tail(tail) => tailed = Some(tail),
                 }
             }
         }
@@ -142,6 +146,7 @@ proptest! {
         prop_assert_eq!(arrived, bounded.collect::<Vec<_>>());
         prop_assert_eq!(killed, Some(kill));
         prop_assert_eq!(taken_back, Some(8));
+        prop_assert_eq!(tailed, Some(TAIL));
     }
 
     #[test]
@@ -190,7 +195,7 @@ proptest! {
     }
 
     #[test]
-    fn garbled_records_are_errors(kind in 0..8_u8, bytes in vec(any::<u8>(), 0..200)) {
+    fn garbled_records_are_errors(kind in 0..10_u8, bytes in vec(any::<u8>(), 0..200)) {
         let record = [&[kind], bytes.as_slice()].concat();
         let _ = read_for_executor(&record);
         let _ = read_for_host(&record);

@@ -4,7 +4,7 @@ use falkon_trials::trial;
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use falkon_process::{Captured, Launch, Outcome};
+use falkon_process::{Captured, Launch, Outcome, Tail, Tailed};
 
 use super::rig::{Mark, Rig, bytes, command, host_of, shell};
 
@@ -20,6 +20,66 @@ fn both_streams_come_back_byte_for_byte() {
     assert_eq!((silent.stdout, silent.stderr), Default::default());
     let failed = rig.run_one(command(["/no/such/program"]));
     assert_eq!((failed.stdout, failed.stderr), Default::default());
+}
+
+/// What a task has written so far.
+fn tail(rig: &mut Rig, tail: Tail) -> Tailed {
+    rig.runtime.block_on(rig.sender.tail(tail));
+    loop {
+        assert_eq!(rig.recv().unwrap(), [], "no task ends");
+        if let Some(tailed) = rig.receiver.take_tailed().pop() {
+            return tailed;
+        }
+    }
+}
+
+#[trial]
+fn a_running_task_shows_what_it_has_written() {
+    let mut rig = Rig::new();
+    let dir = tempfile::tempdir().unwrap();
+    let (gate, spill) = (dir.path().join("gate"), dir.path().join("out"));
+    let script = format!(
+        "printf abcdef; printf E >&2; until [ -e {0}1 ]; do sleep 0.01; done; printf ghi; until [ \
+         -e {0}2 ]; do sleep 0.01; done",
+        gate.display()
+    );
+    let mark = Mark::new();
+    let first = Launch { key: 1, spill: Some(bytes(&spill)), ..shell(&script) };
+    let behind = Launch { key: 2, after: Some(1), ..shell("exec sleep 1000") };
+    rig.launch(&[Launch { capture_bytes_max: 6, ..first }, mark.on(behind)]);
+    let about = |request, from| Tail { key: 1, request, is_error: false, from };
+    let mut request = 10;
+    let mut ask = |rig: &mut Rig, from, total| loop {
+        request += 1;
+        let tailed = tail(rig, about(request, from));
+        assert_eq!(tailed.request, request);
+        if tailed.total_bytes == total {
+            return tailed;
+        }
+    };
+    let tailed = ask(&mut rig, 2, 6);
+    assert_eq!((tailed.bytes, tailed.spill, tailed.is_cut), (b"cdef".to_vec(), None, false));
+    let error = tail(&mut rig, Tail { is_error: true, ..about(1, 0) });
+    assert_eq!(error.bytes, b"E");
+    fs::write(gate.with_file_name("gate1"), "").unwrap();
+    // What is over the bound is in the file, with all that was before.
+    let tailed = ask(&mut rig, 6, 9);
+    let file = dir.path().join("out.stdout");
+    assert_eq!((tailed.bytes, tailed.spill), (Vec::new(), Some(bytes(&file))));
+    assert_eq!(fs::read(&file).unwrap(), b"abcdefghi");
+    // A task that waits is answered for when it runs; one that is not there never is.
+    rig.runtime.block_on(rig.sender.tail(Tail { key: 2, ..about(2, 0) }));
+    rig.runtime.block_on(rig.sender.tail(Tail { key: 3, ..about(3, 0) }));
+    fs::write(gate.with_file_name("gate2"), "").unwrap();
+    let mut answers = Vec::new();
+    let mut ended = Vec::new();
+    while answers.is_empty() || ended.is_empty() {
+        ended.extend(rig.recv().unwrap());
+        answers.extend(rig.receiver.take_tailed());
+    }
+    assert_eq!((ended[0].key, answers[0].request, answers.len()), (1, 2, 1));
+    rig.kill(2, std::time::Duration::ZERO);
+    assert_eq!(rig.recv().unwrap()[0].key, 2);
 }
 
 #[trial]

@@ -242,6 +242,7 @@ fn the_largest_message_of_every_kind_from_a_client_fits_a_frame() {
         },
         FromClient::Provision { request, ask },
         FromClient::ReachOutput { request, instance, task: TASK, stream: Stream::Stderr },
+        FromClient::ReachTail { request, instance, task: TASK, stream: Stream::Stderr },
     ];
     all_fit("from a client", MESSAGE_BYTES_MAX, &all);
 }

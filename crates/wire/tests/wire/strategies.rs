@@ -479,6 +479,14 @@ pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
                 stream: Stream::BOTH[usize::from(is_error)],
             }
         ),
+        (number(), instance(), task(), any::<bool>()).prop_map(
+            |(request, instance, task, is_error)| FromClient::ReachTail {
+                request,
+                instance,
+                task,
+                stream: Stream::BOTH[usize::from(is_error)],
+            }
+        ),
     ]
 }
 

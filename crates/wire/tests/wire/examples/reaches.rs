@@ -15,5 +15,6 @@ pub(super) fn all() -> Vec<(&'static str, FromClient)> {
         ("reach_put", reach(None, Purpose::Put)),
         ("reach_drop", reach(Some(instance), Purpose::Drop { force: true })),
         ("reach_output", FromClient::ReachOutput { request, instance, task, stream }),
+        ("reach_tail", FromClient::ReachTail { request, instance, task, stream }),
     ]
 }

@@ -230,6 +230,10 @@ pub(super) fn access_error() -> impl Strategy<Value = AccessError> {
         Just(AccessError::NotKept),
         Just(AccessError::ExecutorGone),
         Just(AccessError::NotPlaceable),
+        Just(AccessError::NoTask),
+        Just(AccessError::NotSent),
+        Just(AccessError::Ended),
+        text().prop_map(AccessError::Below),
     ]
 }
 
