@@ -303,6 +303,32 @@ class Instance:
         chosen = {"state": state, "command": command, "executor": executor}
         return self.client.ask(_requests.cancel(self.id, tasks, chosen))
 
+    def retry(
+        self,
+        *tasks: Union[int, range],
+        state: Union[None, str, Sequence[str]] = None,
+        command: Optional[str] = None,
+        executor: Optional[str] = None,
+    ) -> int:
+        """Has tasks run again that failed, under their numbers: by their numbers and ranges of
+        them; without any, all that failed. Returns how many they are.
+
+        ``state``, ``command`` and ``executor`` choose tasks as with :meth:`cancel`; tasks that
+        were cancelled run again if they, or ``state="cancelled"``, are named.
+        """
+        chosen = {"state": state, "command": command, "executor": executor}
+        return self.client.ask(_requests.retry(self.id, tasks, chosen))
+
+    def tail(self, task: Union[int, str], stderr: bool = False, bytes: Optional[int] = None) -> str:
+        """What a running task, by its number or name, has written so far to its standard output
+        or ``stderr``: all of it, or the last ``bytes``."""
+        return self.client.ask(_requests.tail(self.id, task, stderr, bytes))
+
+    def explain(self, task: Union[None, int, str] = None) -> List[Dict[str, Any]]:
+        """Why its tasks wait, one entry for all that wait for the same, or why one task does, or
+        how it ended."""
+        return self.client.ask(_requests.explain(self.id, task))
+
     def destroy(self) -> None:
         """Frees it, with its tasks and results."""
         return self.client.ask(_requests.plain("destroy", str(self.id)))

@@ -476,7 +476,7 @@ class Session(Maker):
         self._end_lost(lost)
 
     def _take_results(self, delivery: Message) -> None:
-        _, start, results, _, _, _ = delivery
+        _, start, results, *_ = delivery
         self._end_calls(results, start)
 
     def _end_calls(self, results: List[Message], start: Optional[int] = None) -> None:

@@ -121,6 +121,40 @@ class Clients(unittest.TestCase):
         instance.resume()
         self.assertEqual(instance.wait()["done"], 1)
 
+    def test_what_runs_is_watched_and_what_failed_runs_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            gate = os.path.join(folder, "gate")
+            script = "echo begun; until [ -e %s ]; do sleep 0.02; done; [ -e %s.ok ]" % (gate, gate)
+            instance = self.client.submit(["sh", "-c", script])
+
+            def begun():
+                try:
+                    return instance.tail(0) == "begun\n"
+                except falkon.ClientError:
+                    return False
+
+            wait_until(begun)
+            self.assertEqual(instance.tail(0, bytes=3), "un\n")
+            self.assertEqual(instance.tail(0, stderr=True), "")
+            self.assertEqual(instance.explain(0)[0]["state"], "running")
+            for name in ("gate", "gate.ok"):
+                with open(os.path.join(folder, name), "w"):
+                    pass
+                if name == "gate":
+                    self.assertEqual(instance.wait()["failed"], 1)
+                    self.assertEqual(instance.retry(command="nothing"), 0)
+                    self.assertEqual(instance.retry(), 1)
+            # The second attempt may have begun before its file was there.
+            if instance.wait()["failed"]:
+                instance.retry(0)
+                instance.wait()
+            self.assertEqual([result.status for result in instance.results()], ["done"])
+        wait_until(lambda: self.client.events(instance=instance.id, kind="ended"))
+        wait_until(lambda: self.client.report(instance.id)["tasks"]["done"] == 1)
+        self.assertTrue(all(one["cpus"] > 0 for one in self.client.explain_idle()))
+        with self.assertRaisesRegex(falkon.ClientError, "it has ended"):
+            instance.tail(0)
+
     def test_a_plan_and_runs_that_go_on(self):
         command = {"command": ["sh", "-c", "test -e {} && echo {}"], "lines": self.made(3)}
         plan = self.client.plan(**command)

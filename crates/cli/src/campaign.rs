@@ -159,6 +159,7 @@ async fn await_acceptance(
 /// A failure as it is described in the end.
 #[derive(Debug)]
 struct Failure {
+    task: u64,
     index: u64,
     label: String,
     reason: String,
@@ -193,6 +194,9 @@ pub(crate) struct Receiver<'a> {
     progress: Progress,
     /// Tasks whose results were taken in.
     taken: RunSet,
+    /// Those of them that failed, and those that were cancelled.
+    failed: RunSet,
+    cancelled: RunSet,
     executors: BTreeMap<ExecutorId, Arc<str>>,
     failures: Vec<Failure>,
     ended: Counts,
@@ -228,6 +232,8 @@ impl<'a> Receiver<'a> {
             trouble: None,
             progress,
             taken: RunSet::default(),
+            failed: RunSet::default(),
+            cancelled: RunSet::default(),
             executors: BTreeMap::new(),
             failures: Vec::new(),
             ended: Counts::default(),
@@ -360,7 +366,9 @@ impl<'a> Receiver<'a> {
         for (id, name) in delivery.executors {
             self.executors.entry(id).or_insert_with(|| name.into());
         }
-        let mut at = delivery.from;
+        if delivery.from >= self.position {
+            self.replace(&delivery.again);
+        }
         for finished in &delivery.results {
             let executor = finished.executor.and_then(|id| self.executors.get(&id).cloned());
             // One below relays, with the way to it.
@@ -394,9 +402,8 @@ impl<'a> Receiver<'a> {
                 self.take_one(&result, position);
                 self.taken.insert(position, 1);
             }
-            at += finished.count;
-            self.position = self.position.max(at);
         }
+        self.position = self.position.max(delivery.upto);
         self.names.clear();
         if self.trouble.is_none() {
             self.trouble = self.sink.flush().err();
@@ -405,6 +412,18 @@ impl<'a> Receiver<'a> {
         self.complete |= delivery.complete || self.position >= self.stop_at;
         self.progress.update(&self.counts);
         Ok(())
+    }
+
+    /// Tasks were retried: their results, if they were taken in, count no more.
+    fn replace(&mut self, again: &[(u64, u64)]) {
+        for &(first, count) in again {
+            self.taken.remove(first, count);
+            let failed = self.failed.remove(first, count);
+            let cancelled = self.cancelled.remove(first, count);
+            self.ended.unend(Status::Failed, failed);
+            self.ended.unend(Status::Cancelled, cancelled);
+            self.failures.retain(|failure| !(first..first + count).contains(&failure.task));
+        }
     }
 
     /// The task or the resources that an outcome refers to, in words.
@@ -426,6 +445,11 @@ impl<'a> Receiver<'a> {
     fn take_one(&mut self, result: &TaskResult, position: u64) {
         let status = result.status();
         self.ended.end(status, 1);
+        match status {
+            Status::Done => 0,
+            Status::Failed => self.failed.insert(position, 1),
+            Status::Cancelled => self.cancelled.insert(position, 1),
+        };
         if result.has_run() {
             let Times { queued, started, ended, delivered, .. } = result.times;
             let usage = result.detail.as_ref().map(|detail| detail.usage).unwrap_or_default();
@@ -443,6 +467,7 @@ impl<'a> Receiver<'a> {
                 reason.push_str(&format!(" ({} attempts)", result.attempts));
             }
             self.failures.push(Failure {
+                task: position,
                 index: result.index,
                 label: match (self.plan, &result.executor) {
                     (Some(plan), _) => plan.label(position),
@@ -471,7 +496,7 @@ impl<'a> Receiver<'a> {
             failed => say(format_args!("{failed} tasks failed; the first {shown}:")),
         }
         for failure in &self.failures {
-            let Failure { index, label, reason, stderr } = failure;
+            let Failure { index, label, reason, stderr, .. } = failure;
             // Of a traceback, the last line says what went wrong.
             let (before, reason) = reason.rsplit_once('\n').unwrap_or(("", reason));
             write_line(format_args!("{index:>8}  {label}: {reason}"));

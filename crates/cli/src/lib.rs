@@ -120,6 +120,8 @@ enum Command {
     Undrain(query::ExecutorsArgs),
     /// Cancel an instance's tasks
     Cancel(query::CancelArgs),
+    /// Run failed tasks of an instance again, in their places
+    Retry(query::RetryArgs),
     /// Remove an instance with its tasks and results
     Destroy(query::DestroyArgs),
     /// Get executors from batch schedulers, as tasks need them
@@ -202,6 +204,7 @@ pub fn main() -> ExitCode {
         Command::Drain(args) => query::drain(args),
         Command::Undrain(args) => query::undrain(args),
         Command::Cancel(args) => query::cancel(args),
+        Command::Retry(args) => query::retry(args),
         Command::Destroy(args) => query::destroy(args),
         Command::Provision(args) => provision::provision(*args),
         Command::Stop(args) => query::stop(args),

@@ -19,6 +19,7 @@ pub(crate) use control::{
 pub(crate) use explain::{
     ExplainArgs, explain, explain_instance, explain_task, group_text as explained_text,
 };
+pub(crate) use retry::{RetryArgs, retry};
 pub use show::print;
 pub(crate) use show::{coming_json, counted, executor_json, instance_json, printable, task_json};
 pub(crate) use tail::{TailArgs, tail};
@@ -45,7 +46,7 @@ use falkon_core::result::Outcome;
 use falkon_core::task::{InstanceId, TaskId};
 use falkon_net::client::{Client, ClientError, Deliveries};
 use falkon_net::secure::AccessFile;
-use falkon_wire::message::{InstanceStatus, TASKS_ASKED_MAX};
+use falkon_wire::message::TASKS_ASKED_MAX;
 use std::time::{Duration, Instant};
 
 /// How long a dispatcher that was there may be away before it is given up.
@@ -183,7 +184,7 @@ async fn mend(
     let status = client.status(Some(instance)).await?;
     // If it is gone, the subscription is refused with the reason.
     let Some(found) = status.instances.first() else { return Ok(()) };
-    if found.counts.ended() < receiver.position {
+    if found.results < receiver.position {
         receiver.take_anew();
     }
     let mut accepted = found.counts.total;
@@ -342,43 +343,10 @@ where
     };
     runtime.block_on(async {
         match connect(&access, instance.map(InstanceId)).await {
-            Ok((client, _deliveries)) => ask(client).await.unwrap_or_else(Exit::client),
+            Ok((client, _deliveries)) => ask(client, &access).await.unwrap_or_else(Exit::client),
             Err(error) => Exit::client(error),
         }
     })
-}
-
-/// The instance that a number or a name means.
-async fn named_instance(
-    client: &Client,
-    text: &str,
-) -> Result<Result<InstanceId, Exit>, ClientError> {
-    let found = named_status(client, text).await?;
-    Ok(found.map(|instance| InstanceId(instance.id)))
-}
-
-/// How the instance is that a number or a name means.
-async fn named_status(
-    client: &Client,
-    text: &str,
-) -> Result<Result<InstanceStatus, Exit>, ClientError> {
-    if let Ok(number) = text.parse() {
-        let found = client.status(Some(InstanceId(number))).await?.instances;
-        let found = found.into_iter().find(|found| found.id == number);
-        let none = || Exit::usage(format!("there is no instance {number}"));
-        return Ok(found.ok_or_else(none));
-    }
-    let mut found = client.status(None).await?.instances;
-    found.retain(|instance| instance.name == text);
-    if found.len() > 1 {
-        let numbers: Vec<String> = found.iter().map(|found| found.id.to_string()).collect();
-        let numbers = numbers.join(", ");
-        return Ok(Err(Exit::usage(format!(
-            "several instances are named {text:?}: give the number of one ({numbers})"
-        ))));
-    }
-    let none = || Exit::usage(format!("there is no instance named {text:?}"));
-    Ok(found.pop().ok_or_else(none))
 }
 
 /// `falkon wait`
@@ -490,7 +458,7 @@ fn pass_on(
         receiver.measure(measure);
         receiver.set_named(found.named);
         if !to_the_end {
-            receiver.stop_at(found.counts.ended());
+            receiver.stop_at(found.results);
         }
         let ending = follow(&access, instance, &mut receiver, Submitted::Nothing, quiet).await;
         finish(&mut receiver, ending, 0, started.elapsed().as_secs_f64(), quiet)

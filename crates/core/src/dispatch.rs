@@ -53,6 +53,7 @@ mod recall;
 mod recompute;
 mod recover;
 mod results;
+mod retry;
 mod runnable;
 mod share;
 mod shelf;
@@ -111,6 +112,7 @@ pub use outputs::PagedOutput;
 pub use pages::{Page, PageBounds, PagePlace, StoredPage};
 pub use placement::{Remembered, diffusion};
 pub use recover::{Record, RecoverError};
+pub use retry::Retried;
 pub use subtree::{Lender, NodeClass, Subtree, SubtreeError};
 pub use whereabouts::{Begun, Whereabouts};
 
@@ -212,6 +214,12 @@ impl Dispatcher {
                 let attached = self.attach(connection, instance);
                 let result = attached.and_then(|()| self.cancel(instance, &selection));
                 self.reply_done(connection, request, result);
+            }
+            Event::Retry { connection, request, instance, selection } => {
+                let attached = self.attach(connection, instance);
+                let result = attached.and_then(|()| self.retry(instance, &selection));
+                let reply = result.map_or_else(Reply::Refused, Reply::Retried);
+                self.reply(connection, request, reply);
             }
             Event::Pause { connection, request, instance, is_paused } => {
                 let attached = self.attach(connection, instance);
@@ -411,6 +419,13 @@ impl<'a> InstanceView<'a> {
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         self.instance.sealed
+    }
+
+    /// How many task results there were so far: more than tasks that have ended, if some were
+    /// retried.
+    #[must_use]
+    pub fn results(&self) -> u64 {
+        self.instance.results.end()
     }
 
     /// Whether it is sealed and every task has ended.

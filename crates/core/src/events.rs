@@ -83,6 +83,11 @@ pub enum What {
         /// Which.
         run: Run,
     },
+    /// Tasks that had ended and not well run again because somebody wants it so.
+    Retried {
+        /// Which.
+        run: Run,
+    },
     /// A task that had ended runs again for what it left in caches.
     Recomputed {
         /// Its instance.
@@ -265,6 +270,12 @@ impl Event {
                 for (first, count) in runs {
                     let run = Run { instance: *instance, first: TaskId(*first), count: *count };
                     say(What::Cancelling { run });
+                }
+            }
+            Record::Retried { instance, runs, .. } => {
+                for (first, count) in runs {
+                    let run = Run { instance: *instance, first: TaskId(*first), count: *count };
+                    say(What::Retried { run });
                 }
             }
             Record::Destroyed { instance } => {

@@ -57,6 +57,8 @@ pub const VERSION_BYTES_MAX: usize = 1 << 10;
 /// The ranges that computed rows are the product of: they go with each of
 /// their tasks.
 pub const RANGES_BYTES_MAX: u64 = 64 << 10;
+/// Runs of an instance's tasks that were retried.
+pub const RETRIED_RUNS_MAX: usize = 1 << 20;
 /// Runs of tasks in one record of the journal.
 pub const RECORD_RUNS_MAX: usize = 65_536;
 /// Least growth of the journal since the last snapshot that makes another worth

@@ -179,6 +179,7 @@ impl Events {
             Record::Created { .. }
             | Record::Sealed { .. }
             | Record::Cancelled { .. }
+            | Record::Retried { .. }
             | Record::Destroyed { .. }
             | Record::Expired { .. }
             | Record::Recomputed { .. }

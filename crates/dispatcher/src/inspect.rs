@@ -315,6 +315,7 @@ fn instance_status(instance: &InstanceView<'_>, begun: Begun) -> InstanceStatus 
         priority: instance.priority(),
         unschedulable: instance.unschedulable(),
         overlong: instance.overlong(),
+        results: instance.results(),
     }
 }
 

@@ -37,7 +37,7 @@ use crate::pages::{PageError, PageFiles, Pages};
 use commit::Committed;
 use falkon_core::dispatch::{
     AckCoalescing, AckEvent, Action, ConnectionId, Dispatcher, Event, Join, PageBounds, PagePlace,
-    Reply,
+    Reply, Retried,
 };
 use falkon_core::events::{What, text};
 use falkon_core::task::{InstanceId, Resources, Time};
@@ -680,6 +680,9 @@ impl Driver {
             }
             Reply::Accepted { first, count } => ToClient::Accepted { request, first, count },
             Reply::Withdrawn(runs) => ToClient::Withdrawn { request, runs },
+            Reply::Retried(Retried { count, forgotten }) => {
+                ToClient::Retried { request, count, forgotten }
+            }
             Reply::Forgotten(names) => ToClient::Forgotten { request, names },
             Reply::Done => ToClient::Done { request },
             Reply::Refused(error) => ToClient::Refused { request, reason: Refusal::Request(error) },

@@ -14,6 +14,7 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         | FromClient::Subscribe { instance, .. }
         | FromClient::Acknowledge { instance, .. }
         | FromClient::Cancel { instance, .. }
+        | FromClient::Retry { instance, .. }
         | FromClient::Destroy { instance, .. }
         | FromClient::Withdraw { instance, .. }
         | FromClient::Pause { instance, .. }
@@ -45,6 +46,7 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Seal { request, .. }
         | FromClient::Subscribe { request, .. }
         | FromClient::Cancel { request, .. }
+        | FromClient::Retry { request, .. }
         | FromClient::Destroy { request, .. }
         | FromClient::Status { request, .. }
         | FromClient::Tasks { request, .. }

@@ -78,6 +78,9 @@ impl Driver {
             FromClient::Cancel { request, instance, selection } => {
                 Event::Cancel { connection, request, instance, selection }
             }
+            FromClient::Retry { request, instance, selection } => {
+                Event::Retry { connection, request, instance, selection }
+            }
             FromClient::Destroy { request, instance } => {
                 if self.core.instance_view(instance).is_some() {
                     self.known_instances(|known| known.remove(&instance.0));

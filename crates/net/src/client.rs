@@ -5,6 +5,8 @@
 //! [`ClientError::Lost`] and the channel ends: connect again, submit what was
 //! not accepted again under the same ids, and subscribe from where the results
 //! stopped.
+//!
+//! This file is long because each request has a method, with its errors.
 
 use crate::secure::{
     AccessFile, ConnectError, FrameReader, FrameWriter, Role, WriteError, connect, fill_randomly,
@@ -595,6 +597,8 @@ async fn read(
                 | ToClient::Subtree { request, .. }
                 | ToClient::Withdrawn { request, .. }
                 | ToClient::Explained { request, .. }
+                | ToClient::Retried { request, .. }
+                | ToClient::Idle { request, .. }
                 | ToClient::Events { request, .. } => *request,
                 ToClient::Results(_) => {
                     if let ToClient::Results(delivery) = message {

@@ -270,7 +270,7 @@ wire_enum!(Note {
 });
 wire_struct!(Join { incarnation, name, capacity, held, reports, serves, cache, lease });
 wire_enum!(Selection { 0 => All, 1 => Runs(runs) });
-wire_struct!(Delivery { instance, from, results, executors, counts, complete });
+wire_struct!(Delivery { instance, from, results, executors, counts, complete, upto, again });
 wire_struct!(PagePlace { file, offset, bytes });
 wire_struct!(StoredPage { from, count, tasks, place });
 wire_struct!(Page { results, executors });
@@ -285,7 +285,7 @@ wire_enum!(Record {
     6 => Destroyed { instance },
     7 => ExecutorSeen { executor, incarnation, name },
     8 => ExecutorGone { incarnation },
-    9 => Restored { instance, total, forgotten, finished, failed, ended },
+    9 => Restored { instance, total, forgotten, finished, failed, cancelled, ended },
     10 => Recomputed { instance, task, times },
     11 => Values { instance, tasks, values },
     12 => Paged { instance, pages },
@@ -300,6 +300,7 @@ wire_enum!(Record {
     21 => Paused { instance, is_paused },
     22 => Drained { incarnation, is_drained },
     23 => Prioritized { instance, priority },
+    24 => Retried { instance, since, runs },
 });
 wire_struct!(Remembered { url, readers, executors, read, size });
 wire_struct!(Attempts { instance, first, count, tries, executor });
@@ -320,6 +321,8 @@ wire_enum!(RequestError {
     13 => Joining(instance),
     14 => Lenders { wanted, there },
     15 => NoExecutor(executor),
+    16 => ResultsNotKept(instance),
+    17 => TooManyRetries { runs },
 });
 wire_list!(
     TaskId,

@@ -42,7 +42,7 @@ kinds! {
     INSTANCE_CREATED = 6, SEALED = 7, CANCELLING = 8, RECOMPUTED = 9, RECOMPUTATION_ENDED = 10,
     INSTANCE_GONE = 11, EXECUTOR_JOINED = 12, EXECUTOR_GONE = 13, EXECUTOR_SUSPENDED = 14,
     PROVISIONED = 15, MISSING = 16, DISPATCHER_STARTED = 17, PAUSED = 18, EXECUTOR_DRAINED = 19,
-    PRIORITIZED = 20,
+    PRIORITIZED = 20, RETRIED = 21,
 }
 
 /// Why bytes are no block of events.
@@ -141,6 +141,7 @@ impl BlockWriter {
                 self.byte(SEALED);
             }
             What::Cancelling { run } => self.run(CANCELLING, run),
+            What::Retried { run } => self.run(RETRIED, run),
             What::Recomputed { instance, task } => {
                 self.run(RECOMPUTED, &Run { instance: *instance, first: *task, count: 1 });
             }
@@ -406,6 +407,7 @@ impl<'a> BlockReader<'a> {
             INSTANCE_CREATED => What::InstanceCreated { instance, name: self.text()? },
             SEALED => What::Sealed { instance },
             CANCELLING => What::Cancelling { run: self.run(first)? },
+            RETRIED => What::Retried { run: self.run(first)? },
             RECOMPUTED => What::Recomputed { instance, task: self.run(first)?.first },
             RECOMPUTATION_ENDED => {
                 What::RecomputationEnded { run: self.run(first)?, outcome: self.outcome()? }

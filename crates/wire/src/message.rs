@@ -2,6 +2,8 @@
 //!
 //! A connection carries frames; a frame carries one message. Requests carry a
 //! number that comes back in the answer; a client may have many under way.
+//!
+//! This file is long because it has all messages of clients, with each of their fields.
 
 mod executor;
 mod refusal;
@@ -130,6 +132,15 @@ pub enum FromClient {
         /// Where the answer before this one ended: a file and an offset in it. From the
         /// oldest events on, if `None`.
         from: Option<(u64, u64)>,
+    },
+    /// Have tasks run again that have ended and not well. Answer: [`ToClient::Retried`].
+    Retry {
+        /// Comes back in the answer.
+        request: u64,
+        /// The instance.
+        instance: InstanceId,
+        /// The tasks; all that have failed, and were not cancelled, if all.
+        selection: Selection,
     },
     /// Have no more tasks of an instance dispatched, or have it go on. Answer:
     /// [`ToClient::Done`].
@@ -490,6 +501,8 @@ impl ToClient {
             | ToClient::Subtree { .. }
             | ToClient::Withdrawn { .. }
             | ToClient::Explained { .. }
+            | ToClient::Retried { .. }
+            | ToClient::Idle { .. }
             | ToClient::Events { .. } => false,
         }
     }
@@ -559,6 +572,9 @@ pub struct InstanceStatus {
     /// For how long ready tasks are expected to run, in microseconds, before
     /// whose end every executor leaves that could run them, and how many wait.
     pub overlong: Vec<(u64, u64)>,
+    /// How many task results there were so far: more than tasks that have ended, if some were
+    /// retried.
+    pub results: u64,
 }
 wire_struct!(InstanceStatus {
     id,
@@ -580,6 +596,7 @@ wire_struct!(InstanceStatus {
     priority,
     unschedulable,
     overlong,
+    results,
 });
 
 /// An executor.

@@ -35,9 +35,10 @@ impl Kind {
             | What::Prioritized { .. }
             | What::InstanceGone { .. } => Kind::Instances,
             What::Submitted { .. } => Kind::Submitted,
-            What::Assigned { .. } | What::Requeued { .. } | What::Recomputed { .. } => {
-                Kind::Assigned
-            }
+            What::Assigned { .. }
+            | What::Requeued { .. }
+            | What::Retried { .. }
+            | What::Recomputed { .. } => Kind::Assigned,
             What::Ended(_) | What::Cancelling { .. } | What::RecomputationEnded { .. } => {
                 Kind::Ended
             }
@@ -118,6 +119,7 @@ fn about(what: &What) -> (Option<InstanceId>, Option<(u64, u64)>) {
         What::Assigned { run, .. }
         | What::Requeued { run, .. }
         | What::Cancelling { run }
+        | What::Retried { run }
         | What::RecomputationEnded { run, .. } => tasks(run),
         What::Ended(ended) => tasks(&ended.run),
         What::DispatcherStarted { .. }

@@ -35,7 +35,7 @@ pub(crate) fn write(event: &Event, names: &Names, out: &mut Vec<u8>) {
             line.number("attempt", u64::from(*attempt));
         }
         What::Ended(ended) => line.ended(ended, names),
-        What::Cancelling { run } => line.run(run),
+        What::Cancelling { run } | What::Retried { run } => line.run(run),
         What::Recomputed { instance, task } => {
             line.run(&Run { instance: *instance, first: *task, count: 1 });
         }
@@ -89,6 +89,7 @@ fn name(what: &What) -> &'static str {
         What::Requeued { .. } => "requeued",
         What::Ended(_) => "ended",
         What::Cancelling { .. } => "cancelling",
+        What::Retried { .. } => "retried",
         What::Recomputed { .. } => "recomputed",
         What::RecomputationEnded { .. } => "recomputation_ended",
         What::InstanceGone { .. } => "instance_gone",

@@ -36,6 +36,7 @@ fn words(what: &What, names: &Names) -> String {
         }
         What::Ended(ended) => ended_words(ended, names),
         What::Cancelling { run } => format!("{} to be cancelled", tasks(run)),
+        What::Retried { run } => format!("{} retried", tasks(run)),
         What::Recomputed { instance, task } => {
             format!("task {instance}/{task} runs again: what it left in caches is lost")
         }

@@ -37,7 +37,6 @@ pub(crate) fn task_range(text: &str) -> Result<(u64, u64), String> {
 
 pub(crate) fn cancel(args: CancelArgs) -> Exit {
     let CancelArgs { access, what, mut tasks, chosen } = args;
-    tasks.extend(what.task.map(|task| (task, 1)));
     let number = what.instance.parse().ok();
     with_client(&access, number, async |client: Client| {
         let instance = match number {
@@ -93,7 +92,7 @@ async fn cancel_chosen(
 }
 
 /// Tasks in the order of their numbers as (first, count).
-fn runs_of<'a>(tasks: impl Iterator<Item = &'a TaskInfo>) -> Vec<(u64, u64)> {
+pub(super) fn runs_of<'a>(tasks: impl Iterator<Item = &'a TaskInfo>) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for task in tasks {
         match runs.last_mut() {

@@ -77,6 +77,11 @@ impl Chosen {
         self.state.is_empty() && self.command.is_none() && self.executor.is_none()
     }
 
+    /// Whether states are named.
+    pub(super) fn names_states(&self) -> bool {
+        !self.state.is_empty()
+    }
+
     /// Whether a task is.
     pub(crate) fn takes(&self, task: &TaskInfo) -> bool {
         let is_state = |state: &State| state.word() == task.state;
@@ -91,6 +96,14 @@ impl Chosen {
             words.collect::<Vec<_>>().join(" ").contains(text)
         })
     }
+}
+
+/// Whether a task has ended and not well. One whose result is on disk may have failed or been
+/// cancelled: it counts as failed.
+pub(super) fn is_retriable(task: &TaskInfo, with_cancelled: bool) -> bool {
+    let states = [State::Failed, State::Ended];
+    let is_in = |state: &State| state.word() == task.state;
+    states.iter().any(is_in) || (with_cancelled && is_in(&State::Cancelled))
 }
 
 /// Whether a task has not come to its end.

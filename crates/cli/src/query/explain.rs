@@ -26,30 +26,8 @@ pub(crate) struct ExplainArgs {
     json: bool,
 }
 
-/// An instance, or a task of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct What {
-    pub(super) instance: String,
-    pub(super) task: Option<u64>,
-}
-
-impl std::str::FromStr for What {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<What, String> {
-        let whole = || What { instance: text.to_owned(), task: None };
-        let Some((instance, task)) = text.rsplit_once('/') else { return Ok(whole()) };
-        match task.parse() {
-            Ok(task) if !instance.is_empty() => {
-                Ok(What { instance: instance.to_owned(), task: Some(task) })
-            }
-            _ => Err("it takes an instance, or a task as INSTANCE/NUMBER, as in 0/17".to_owned()),
-        }
-    }
-}
-
 pub(crate) fn explain(args: ExplainArgs) -> Exit {
-    let number = args.what.instance.parse().ok();
+    let number = args.what.as_ref().and_then(|what| what.instance.parse().ok());
     with_client(&args.access, number, async |client: Client| {
         let instance = match named_instance(&client, &args.what.instance).await? {
             Ok(instance) => instance,
@@ -68,7 +46,7 @@ pub(crate) fn explain(args: ExplainArgs) -> Exit {
         };
         Ok(match text {
             Some(text) => print(&text).unwrap_or(Exit::Success),
-            None => Exit::usage(match args.what.task {
+            None => Exit::usage(match task {
                 Some(task) => format!("there is no task {task} of instance {instance}"),
                 None => format!("there is no instance {instance}"),
             }),
@@ -374,17 +352,6 @@ fn obstacle_json(obstacle: &Obstacle) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn tasks_are_named_by_instance_and_number() {
-        let what = |instance: &str, task| Ok(What { instance: instance.to_owned(), task });
-        assert_eq!("0".parse(), what("0", None));
-        assert_eq!("0/17".parse(), what("0", Some(17)));
-        assert_eq!("my/run/3".parse(), what("my/run", Some(3)));
-        for wrong in ["0/", "/3", "0/x", "0/-1", "0/18446744073709551616"] {
-            assert!(wrong.parse::<What>().is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn executors_that_take_nothing_are_told_apart() {

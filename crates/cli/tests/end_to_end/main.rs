@@ -39,6 +39,7 @@ mod provision;
 mod relays;
 mod results;
 mod resume;
+mod retry;
 mod room;
 mod run;
 mod security;

@@ -3,8 +3,11 @@
 
 use super::outbound::Outbound;
 use super::pages::Page;
+use super::retry::Current;
 use super::{ConnectionId, Delivery, Dispatcher, Record, RequestError};
-use crate::limits::{DELIVERY_WINDOW_BYTES_MAX, DELIVERY_WINDOW_RUNS_MAX, LOADING_PAGES_MAX};
+use crate::limits::{
+    DELIVERY_WINDOW_BYTES_MAX, DELIVERY_WINDOW_RUNS_MAX, LOADING_PAGES_MAX, RUN_BYTES_MAX,
+};
 use crate::result::{Counts, Finished};
 use crate::task::{ExecutorId, InstanceId};
 use std::collections::{BTreeSet, VecDeque};
@@ -31,6 +34,11 @@ impl Subscriber {
         self.window_runs < DELIVERY_WINDOW_RUNS_MAX && self.window_bytes < DELIVERY_WINDOW_BYTES_MAX
     }
 
+    /// An instance that was complete is not.
+    pub(super) fn expect_more(&mut self) {
+        self.told_complete = false;
+    }
+
     fn acknowledge(&mut self, upto: u64) {
         while let Some((end, runs, bytes)) = self.unacknowledged.front() {
             if *end > upto {
@@ -44,18 +52,20 @@ impl Subscriber {
 
     /// Sends the next message: results from the cursor on.
     fn send(&mut self, batch: Batch, outbound: &mut Outbound) {
-        let Batch { instance, from, results, executors, counts, end } = batch;
+        let Batch { instance, from, upto, results, again, executors, counts, end } = batch;
         let bytes: u64 = results.iter().map(Finished::bytes).sum();
         let names: usize = executors.iter().map(|(_, name)| name.len() + NAMED_BYTES).sum();
-        self.cursor = from + results.iter().map(|run| run.count).sum::<u64>();
+        self.cursor = upto;
         self.told_complete = end == Some(self.cursor);
         let runs = results.len() as u64;
         self.window_runs += runs;
         self.window_bytes += bytes;
         self.unacknowledged.push_back((self.cursor, runs, bytes));
         let complete = self.told_complete;
-        let delivery = Delivery { instance, from, results, executors, counts, complete };
-        let message_bytes = bytes + (size_of::<Delivery>() + names) as u64;
+        let delivery =
+            Delivery { instance, from, results, executors, counts, complete, upto, again };
+        let replaced = delivery.again.len() as u64 * RUN_BYTES_MAX;
+        let message_bytes = bytes + replaced + (size_of::<Delivery>() + names) as u64;
         outbound.deliver(self.connection, delivery, message_bytes);
     }
 }
@@ -64,7 +74,11 @@ impl Subscriber {
 struct Batch {
     instance: InstanceId,
     from: u64,
+    /// One past the last result, replaced ones included.
+    upto: u64,
     results: Vec<Finished>,
+    /// Tasks whose results these are instead of others.
+    again: Vec<(u64, u64)>,
     executors: Vec<(ExecutorId, String)>,
     counts: Counts,
     /// Where the last result ends, if there will be no more.
@@ -178,8 +192,10 @@ impl Dispatcher {
                         break;
                     }
                     let results = results.batch(from);
+                    let Current { results, again, upto } = instance.retries.current(from, results);
                     let executors = self.fleet.names_in(&results);
-                    let batch = Batch { instance: id, from, results, executors, counts, end };
+                    let batch =
+                        Batch { instance: id, from, upto, results, again, executors, counts, end };
                     subscriber.send(batch, &mut self.outbound);
                 }
             }
@@ -207,8 +223,9 @@ impl Dispatcher {
                 is_before
             });
             let results = page.results[before.count()..].to_vec();
+            let Current { results, again, upto } = instance.retries.current(from, results);
             let executors = page.executors.clone();
-            let batch = Batch { instance: id, from, results, executors, counts, end };
+            let batch = Batch { instance: id, from, upto, results, again, executors, counts, end };
             subscriber.send(batch, &mut self.outbound);
         }
     }

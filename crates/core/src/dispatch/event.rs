@@ -1,13 +1,15 @@
 //! What goes into a dispatcher and what comes out of it: plain data.
+//!
+//! This file is long because each event, answer and refusal is described.
 
 use super::diffusion::{PolicyError, PolicyOptions};
 use super::journal_room::Disk;
 use super::pages::{Page, PagePlace};
-use super::{Expiry, JoinError, Record, Selection, Subtree};
+use super::{Expiry, JoinError, Record, Retried, Selection, Subtree};
 use crate::collect::Unwritten;
 use crate::data::declared::{AssignedData, CacheRoom, DataOrder, Pace, Serving};
 use crate::data::stage::Changes;
-use crate::limits::{INSTANCES_MAX, NAME_BYTES_MAX};
+use crate::limits::{INSTANCES_MAX, NAME_BYTES_MAX, RETRIED_RUNS_MAX};
 use crate::provision::Waiting;
 use crate::result::{Counts, Finished, Report, Tries};
 use crate::task::{
@@ -309,6 +311,17 @@ pub enum Event {
         /// Which tasks.
         selection: Selection,
     },
+    /// A client wants tasks to run again that have ended and not well.
+    Retry {
+        /// Who asks.
+        connection: ConnectionId,
+        /// Which reply is awaited.
+        request: u64,
+        /// Which instance.
+        instance: InstanceId,
+        /// Which of them; all that have failed, and were not cancelled, if all.
+        selection: Selection,
+    },
     /// A client wants no more tasks of an instance dispatched, or wants it to go on.
     Pause {
         /// Who asks.
@@ -450,6 +463,21 @@ pub enum RequestError {
     /// The instance takes no more tasks.
     #[error("instance {0} takes no more tasks")]
     Sealed(InstanceId),
+    /// Tasks of the instance cannot be retried.
+    #[error(
+        "instance {0} does not keep its results: its client has received them, and runs again \
+         what it wants"
+    )]
+    ResultsNotKept(InstanceId),
+    /// Tasks of the instance were retried here and there, as far as is kept apart.
+    #[error(
+        "tasks in {runs} separate runs would have been retried, and at most {RETRIED_RUNS_MAX} \
+         are kept apart: submit these again"
+    )]
+    TooManyRetries {
+        /// Runs of tasks in a row.
+        runs: u64,
+    },
     /// The tasks do not follow those submitted before.
     #[error("tasks were submitted from {found} on, but the next one is {expected}")]
     Gap {
@@ -553,6 +581,8 @@ pub enum Reply {
     Withdrawn(Vec<(u64, u64)>),
     /// So many names were forgotten.
     Forgotten(u64),
+    /// Tasks run again.
+    Retried(Retried),
     /// It is done.
     Done,
     /// It is not.
@@ -574,6 +604,12 @@ pub struct Delivery {
     pub counts: Counts,
     /// Nothing will follow: all tasks have ended, and no more are taken.
     pub complete: bool,
+    /// How many task results come before those that follow: some between may have been
+    /// replaced, and are left out.
+    pub upto: u64,
+    /// Tasks, as (first, count), that were retried: their results here are instead of those
+    /// that were delivered before, if any were.
+    pub again: Vec<(u64, u64)>,
 }
 
 /// What a dispatcher wants done, in this order.

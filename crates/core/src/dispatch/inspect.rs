@@ -2,7 +2,7 @@
 //! go to with one. They change nothing.
 
 use super::fleet::Executor;
-use super::{Dispatcher, InstanceId};
+use super::{Dispatcher, InstanceId, Whereabouts};
 use crate::data::declared::Serving;
 use crate::data::object::{Object, ObjectId};
 use crate::data::way::{Chosen, Input, Lent};

@@ -9,6 +9,7 @@ use super::needs::{Need, NeedId, Needs};
 use super::placement::{DataTasks, Past, Placement, QueueId};
 use super::queues::{Pace, Queues, key_of};
 use super::results::Results;
+use super::retry::Retries;
 use super::share::Share;
 use super::state::Tasks;
 use super::submitters::Submitters;
@@ -221,6 +222,8 @@ pub(super) struct Instance {
     pub(super) values: Values,
     pub(super) queued_bytes: u64,
     pub(super) results: Results,
+    /// Which of its tasks were run again, and so which results were replaced.
+    pub(super) retries: Retries,
     pub(super) subscribers: Vec<Subscriber>,
     /// Who submitted which tasks.
     pub(super) submitters: Submitters,
@@ -243,6 +246,7 @@ impl Instance {
             values: Values::default(),
             queued_bytes: 0,
             results: Results::default(),
+            retries: Retries::default(),
             subscribers: Vec::new(),
             submitters: Submitters::default(),
         }
@@ -286,6 +290,19 @@ impl Instance {
     pub(super) fn batch_of(&self, task: TaskId) -> Option<&Batch> {
         let (_, batch) = self.batches.range(..=task.0).next_back()?;
         (task.0 < batch.first + batch.submission.count).then_some(batch)
+    }
+
+    /// The parts of tasks in a row that are in batches which are known: the first task of the
+    /// batch, the first of the part, and how many.
+    pub(super) fn batches_of(&self, first: u64, count: u64) -> Vec<(u64, u64, u64)> {
+        let end = first + count;
+        let from = self.batch_of(TaskId(first)).map_or(first, |batch| batch.first);
+        let batches = self.batches.range(from..end);
+        let parts = batches.map(|(batch_first, batch)| {
+            let at = first.max(*batch_first);
+            (*batch_first, at, end.min(batch_first + batch.submission.count) - at)
+        });
+        parts.collect()
     }
 
     pub(super) fn batch_of_mut(&mut self, task: TaskId) -> Option<&mut Batch> {

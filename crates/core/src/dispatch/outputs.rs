@@ -85,6 +85,20 @@ impl Outputs {
         }
     }
 
+    /// The results of tasks are replaced.
+    pub(super) fn replace(&mut self, instance: InstanceId, first: u64, count: u64) {
+        let until = first.saturating_add(count);
+        while let Some((&at, output)) =
+            self.by_task.range((instance, first)..(instance, until)).next()
+        {
+            let Output { position, streams } = *output;
+            self.by_task.remove(&at);
+            self.by_position.remove(&(instance, position));
+            self.let_go(streams);
+            self.discard(streams);
+        }
+    }
+
     /// An instance is gone, with its results.
     pub(super) fn forget_all(&mut self, instance: InstanceId) {
         self.forget(instance, u64::MAX);

@@ -398,9 +398,7 @@ impl Dispatcher {
         for page in pages {
             let instance = self.recovering(id)?;
             let expected = instance.results.end();
-            let known =
-                |(first, count): &(u64, u64)| instance.tasks.unended(*first, *count).is_empty();
-            let sound = page.is_sound(instance.tasks.total()) && page.tasks.iter().all(known);
+            let sound = page.is_sound(instance.tasks.total()) && instance.is_page_known(&page);
             if page.from != expected || !sound {
                 let found = page.from;
                 return Err(RecoverError::Results { instance: id, expected, found });

@@ -175,7 +175,7 @@ impl Dispatcher {
     }
 
     /// Tasks of a batch all of which had ended have needs again.
-    fn hold_needs_again(&mut self, id: InstanceId, first: u64) {
+    pub(super) fn hold_needs_again(&mut self, id: InstanceId, first: u64) {
         let instance = &mut self.instances[&id];
         let Some(mut batch) = instance.batches.remove(&first) else { return };
         batch.needs = hold_needs(instance, &mut self.needs, &batch.submission);

@@ -176,6 +176,8 @@ pub enum Record {
         finished: Vec<(u64, u64)>,
         /// Those of them that did not end well.
         failed: Vec<(u64, u64)>,
+        /// Those of these that were cancelled.
+        cancelled: Vec<(u64, u64)>,
         /// How those ended.
         ended: Counts,
     },
@@ -185,6 +187,16 @@ pub enum Record {
         instance: InstanceId,
         /// Which of both.
         is_paused: bool,
+    },
+    /// Tasks that had ended and not well run again. In a snapshot, before what it says of their
+    /// ends: their results before `since` were replaced.
+    Retried {
+        /// The instance.
+        instance: InstanceId,
+        /// How many task results came before.
+        since: u64,
+        /// Which, as (first, count).
+        runs: Vec<(u64, u64)>,
     },
     /// An instance was given a priority.
     Prioritized {
@@ -324,10 +336,14 @@ impl Dispatcher {
                 }
                 found.tasks.recover_recomputed();
             }
-            Record::Restored { instance, total, forgotten, finished, failed, ended } => {
+            Record::Retried { instance, since, runs } => {
+                self.recover_retried(instance, since, &runs)?;
+            }
+            Record::Restored { instance, total, forgotten, finished, failed, cancelled, ended } => {
                 let found = self.recovering(instance)?;
                 found.results.start_at(forgotten);
-                let ended = found.tasks.recover_ended(total, &finished, &failed, ended);
+                let tasks = &mut found.tasks;
+                let ended = tasks.recover_ended(total, &finished, &failed, &cancelled, ended);
                 self.count_recovered_ends(instance, &ended);
             }
             Record::Remembered(remembered) => self.placement.recover_remembered(remembered),
@@ -379,19 +395,29 @@ impl Dispatcher {
             let instance = self.recovering(id)?;
             let (first, count) = (finished.first.0, finished.count);
             let known = first.checked_add(count).is_some_and(|end| end <= instance.tasks.total());
-            if !known || !instance.tasks.ended().within(first, count).is_empty() {
+            let position = instance.results.end();
+            // In a snapshot, others may have taken their place.
+            let current = if known { instance.current_parts(&finished, position) } else { vec![] };
+            let ended = instance.tasks.ended();
+            if !known || current.iter().any(|(at, count)| !ended.within(*at, *count).is_empty()) {
                 return Err(RecoverError::Results { instance: id, expected, found: from });
             }
             self.now = self.now.max(finished.ended);
             self.instances.tasks_ended(id, finished.ended);
-            let position = self.recovering(id)?.results.end();
-            self.outputs.hold(id, position, &finished);
+            if current == [(first, count)] {
+                self.outputs.hold(id, position, &finished);
+            }
             let instance = self.recovering(id)?;
-            instance.record_end(&finished);
+            for (first, count) in &current {
+                let part = Finished { first: TaskId(*first), count: *count, ..finished.clone() };
+                instance.record_end(&part);
+            }
             instance.results.push(finished);
             instance.results.set_journaled();
-            self.attempts.ended(id, first, count);
-            self.count_ended_in_batches(id, first, count);
+            for (first, count) in current {
+                self.attempts.ended(id, first, count);
+                self.count_ended_in_batches(id, first, count);
+            }
         }
         self.weigh(id);
         Ok(())
@@ -422,6 +448,7 @@ impl Dispatcher {
             let batches: Vec<u64> = instance.batches.keys().copied().collect();
             instance.values_recovered();
             instance.results.forget_recovered();
+            self.fail_forgotten(id);
             for first in batches {
                 self.queue_tasks(id, first);
             }
@@ -524,7 +551,11 @@ impl Dispatcher {
         /// A run or a name, encoded.
         const ENTRY_BYTES: u64 = 64;
         let instances = self.instances.values().map(|instance| {
-            let runs = instance.tasks.ended().run_count() + instance.tasks.failed().run_count();
+            let tasks = &instance.tasks;
+            let runs = tasks.ended().run_count()
+                + tasks.failed().run_count()
+                + tasks.cancelled().run_count()
+                + instance.retries.run_count();
             let entries = runs as u64 + 4 * instance.results.pages().len() as u64;
             let held = instance.results.bytes() + instance.queued_bytes + instance.values.bytes;
             held + ENTRY_BYTES * entries
@@ -551,6 +582,7 @@ impl Dispatcher {
                 submission: batch.submission.clone(),
             });
         }
+        self.snapshot_retries(instance, records);
         records.extend(self.placement.everywhere().snapshot(id));
         // Those who run again now do so again after a restart if need be; how
         // many there were is told with what follows.
@@ -560,12 +592,16 @@ impl Dispatcher {
         }
         let mut finished = instance.tasks.ended().clone();
         let mut failed = instance.tasks.failed().clone();
+        let mut cancelled = instance.tasks.cancelled().clone();
         let mut ended = instance.tasks.ended_counts();
         let mut named = RunSet::default();
-        for (_, run) in instance.results.iter() {
-            finished.remove(run.first.0, run.count);
-            failed.remove(run.first.0, run.count);
-            ended.unend(run.outcome.status(), run.count);
+        for (position, run) in instance.results.iter() {
+            for (first, count) in instance.current_parts(run, *position) {
+                finished.remove(first, count);
+                failed.remove(first, count);
+                cancelled.remove(first, count);
+                ended.unend(run.outcome.status(), count);
+            }
             if let Some(executor) = run.executor {
                 named.insert(executor.0, 1);
             }
@@ -585,20 +621,24 @@ impl Dispatcher {
                 }
             }
         }
-        let restored = |finished, failed| Record::Restored {
+        let restored = |finished, failed, cancelled| Record::Restored {
             instance: id,
             total: instance.tasks.total(),
             forgotten: instance.results.start(),
             finished,
             failed,
+            cancelled,
             ended,
         };
+        let none = Vec::new;
         // Which tasks did not end well is known before they count as ended.
+        let cancelled = records_of(&cancelled).into_iter();
+        records.extend(cancelled.map(|runs| restored(none(), none(), runs)));
         let (failed, finished) = (records_of(&failed), records_of(&finished));
-        records.extend(failed.into_iter().map(|runs| restored(Vec::new(), runs)));
+        records.extend(failed.into_iter().map(|runs| restored(none(), runs, none())));
         let is_bare = finished.is_empty();
-        records.extend(finished.into_iter().map(|runs| restored(runs, Vec::new())));
-        records.extend(is_bare.then(|| restored(Vec::new(), Vec::new())));
+        records.extend(finished.into_iter().map(|runs| restored(runs, none(), none())));
+        records.extend(is_bare.then(|| restored(none(), none(), none())));
         for (tasks, values) in instance.forgotten_values() {
             records.push(Record::Values { instance: id, tasks, values });
         }

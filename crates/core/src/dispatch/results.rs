@@ -34,6 +34,10 @@ pub(super) struct Results {
     /// From the first task of each run, or of each run of tasks of a page, to
     /// the position of the run or page, once tasks have been looked up.
     by_task: Option<BTreeMap<u64, u64>>,
+    /// Some tasks have more than one result, of which the last counts.
+    has_replaced: bool,
+    /// The positions at which tasks were retried, as far as results behind them are in memory.
+    retried_at: BTreeSet<u64>,
 }
 
 /// Where a task's result is.
@@ -93,11 +97,20 @@ impl Results {
             && (Finished { first: last.first, count: last.count, ..finished.clone() }) == *last
         {
             last.count += finished.count;
+            let at = *last_at;
+            if self.has_replaced
+                && let Some(by_task) = &mut self.by_task
+            {
+                cover(by_task, finished.first.0, finished.count, at);
+            }
             return;
         }
         self.bytes += finished.bytes();
         if let Some(by_task) = &mut self.by_task {
-            by_task.insert(finished.first.0, at);
+            match self.has_replaced {
+                true => cover(by_task, finished.first.0, finished.count, at),
+                false => drop(by_task.insert(finished.first.0, at)),
+            }
         }
         self.runs.push_back((at, finished));
     }
@@ -121,8 +134,14 @@ impl Results {
     fn place_of(&mut self, task: u64) -> Option<u64> {
         let (runs, pages) = (&self.runs, &self.pages);
         let by_task = self.by_task.get_or_insert_with(|| {
-            let stored = pages.iter().flat_map(first_tasks);
-            stored.chain(runs.iter().map(|(at, run)| (run.first.0, *at))).collect()
+            let mut by_task = BTreeMap::new();
+            for (first, count, at) in pages.iter().flat_map(tasks_of) {
+                cover(&mut by_task, first, count, at);
+            }
+            for (at, run) in runs {
+                cover(&mut by_task, run.first.0, run.count, *at);
+            }
+            by_task
         });
         by_task.range(..=task).next_back().map(|(_, at)| *at)
     }
@@ -131,7 +150,7 @@ impl Results {
     fn run_at(&self, at: u64, task: u64) -> Option<&Finished> {
         let index = self.runs.binary_search_by_key(&at, |(at, _)| *at).ok()?;
         let (_, run) = self.runs.get(index)?;
-        (task - run.first.0 < run.count).then_some(run)
+        task.checked_sub(run.first.0).is_some_and(|at| at < run.count).then_some(run)
     }
 
     /// Results in memory from position `from` on, which must begin a run, as
@@ -203,6 +222,9 @@ impl Results {
             places.push(page.place);
         }
         let mut any = !places.is_empty();
+        if self.has_replaced {
+            self.by_task = None;
+        }
         while self.pages.is_empty()
             && self.runs.front().is_some_and(|(at, run)| at + run.count <= upto)
             && let Some((_, run)) = self.runs.pop_front()
@@ -216,10 +238,40 @@ impl Results {
         (any, places)
     }
 
+    /// Results before this position were replaced: some task has, or will have, more than one.
+    /// No page has results from both sides of the position, so that none has two of a task, and
+    /// either all of its results of retried tasks were replaced then or none was.
+    pub(super) fn replaced(&mut self, before: u64) {
+        self.has_replaced = true;
+        self.retried_at.insert(before);
+        self.by_task = None;
+    }
+
     /// The results in memory, with their positions.
     pub(super) fn iter(&self) -> impl Iterator<Item = &(u64, Finished)> {
         self.runs.iter()
     }
+}
+
+/// From now on tasks are looked up at this position, and those behind them where they were.
+fn cover(by_task: &mut BTreeMap<u64, u64>, first: u64, count: u64, at: u64) {
+    let end = first + count;
+    let covers_end = by_task.range(..=end).next_back().map(|(from, there)| (*from, *there));
+    if let Some((from, there)) = covers_end
+        && from < end
+    {
+        // Whether the run that is there has these tasks is looked at when one is asked for.
+        by_task.insert(end, there);
+    }
+    while let Some((&from, _)) = by_task.range(first..end).next() {
+        by_task.remove(&from);
+    }
+    by_task.insert(first, at);
+}
+
+/// The runs of a page's tasks, each with the page's position.
+fn tasks_of(page: &StoredPage) -> impl Iterator<Item = (u64, u64, u64)> {
+    page.tasks.iter().map(|(first, count)| (*first, *count, page.from))
 }
 
 /// From the first of each run of a page's tasks to the page's position.
@@ -249,11 +301,19 @@ impl Results {
         let from = self.memory_start();
         let mut bytes = 0;
         let mut results = Vec::new();
+        let mut tasks = RunSet::default();
         for (at, run) in self.runs.iter().take(bounds.page_runs_max) {
             bytes += run.bytes();
-            let is_full = bytes > bounds.page_bytes_max && !results.is_empty();
-            if is_full || at + run.count > self.journaled {
+            let (first, count) = (run.first.0, run.count);
+            // After a restart only the last retry of each task is known.
+            let is_replaced = self.has_replaced && !tasks.within(first, count).is_empty();
+            let is_full = bytes > bounds.page_bytes_max || self.retried_at.contains(at);
+            let ends = (is_full && !results.is_empty()) || is_replaced;
+            if ends || at + run.count > self.journaled {
                 break;
+            }
+            if self.has_replaced {
+                tasks.insert(first, count);
             }
             results.push(run.clone());
         }
@@ -280,6 +340,10 @@ impl Results {
             if let Some(by_task) = &mut self.by_task {
                 by_task.remove(&run.first.0);
             }
+        }
+        if self.has_replaced {
+            self.by_task = None;
+            self.retried_at = self.retried_at.split_off(&end);
         }
         let tasks = tasks.iter().collect();
         let page = StoredPage { from, count: end - from, tasks, place };

@@ -11,7 +11,8 @@
 //!             ├── queue ─▶ ready ──── take ─────┤
 //!  unplaced ──┤                                 ├──▶ unplaced
 //!             ├── assign ▶ assigned ─ return ───┤
-//!             └── end ───▶ ended ──── recompute ┘
+//!             └── end ───▶ ended ── recompute,  ┘
+//!                                     retry
 //! ```
 //!
 //! | what happens | moves |
@@ -24,6 +25,7 @@
 //! | it is cancelled | release or take, end; at an executor: when it returns |
 //! | what it reads is lost from all caches | take or return, hold |
 //! | what it left in caches is lost and wanted | recompute, queue |
+//! | it has failed, and somebody has it run again | retry, then as a submission |
 //! | nobody wants that any more | release, take or return; end |
 //! | an executor comes back with it after a restart | take or release, assign |
 //!
@@ -89,6 +91,7 @@ moves! {
     Return: Assigned => Unplaced,
     End: Unplaced => Ended,
     Recompute: Ended => Unplaced,
+    Retry: Ended => Unplaced,
 }
 
 /// The tasks of one instance, by their states.
@@ -107,6 +110,8 @@ pub(super) struct Tasks {
     ended: RunSet,
     /// Those of them that did not end well.
     failed: RunSet,
+    /// Those of these that were cancelled.
+    cancelled: RunSet,
     /// How they ended.
     counts: Counts,
     /// Tasks that have ended and run again for what they left in caches.
@@ -129,6 +134,7 @@ impl Tasks {
             assigned: 0,
             ended: RunSet::default(),
             failed: RunSet::default(),
+            cancelled: RunSet::default(),
             counts: Counts::default(),
             recomputing: BTreeSet::new(),
             cancelling: RunSet::default(),
@@ -213,6 +219,20 @@ impl Tasks {
     /// The tasks that have ended and not well.
     pub(super) fn failed(&self) -> &RunSet {
         &self.failed
+    }
+
+    /// Those of them that were cancelled.
+    pub(super) fn cancelled(&self) -> &RunSet {
+        &self.cancelled
+    }
+
+    /// The tasks that have failed, and were not cancelled.
+    pub(super) fn failed_and_not_cancelled(&self) -> RunSet {
+        let mut failed = self.failed.clone();
+        for (first, count) in self.cancelled.iter() {
+            failed.remove(first, count);
+        }
+        failed
     }
 
     /// The tasks that are to be cancelled when they come back.
@@ -349,10 +369,25 @@ impl Tasks {
         if status != Status::Done {
             self.failed.insert(first, count);
         }
+        if status == Status::Cancelled {
+            self.cancelled.insert(first, count);
+        }
         if !self.cancelling.is_empty() {
             self.cancelling.remove(first, count);
         }
         self.counts.end(status, count);
+    }
+
+    /// Ended → unplaced: tasks that have failed, or were cancelled, run again for another
+    /// result.
+    pub(super) fn retry(&mut self, first: u64, count: u64) {
+        self.witness(Move::Retry, first, count);
+        self.ended.remove(first, count);
+        let failed = self.failed.remove(first, count);
+        assert_eq!(failed, count, "instance {}: tasks from {first} have not failed", self.instance);
+        let cancelled = self.cancelled.remove(first, count);
+        self.counts.unend(Status::Cancelled, cancelled);
+        self.counts.unend(Status::Failed, count - cancelled);
     }
 
     /// Ended → unplaced: a task is recomputed.
@@ -432,12 +467,16 @@ impl Tasks {
         total: u64,
         ended: &[(u64, u64)],
         failed: &[(u64, u64)],
+        cancelled: &[(u64, u64)],
         counts: Counts,
     ) -> RunSet {
         self.total = self.total.max(total);
         self.counts = counts;
         for (first, count) in failed {
             self.failed.insert(*first, *count);
+        }
+        for (first, count) in cancelled {
+            self.cancelled.insert(*first, *count);
         }
         let mut new = RunSet::default();
         for (first, count) in ended {

@@ -11,6 +11,7 @@ use crate::limits::{
     QUEUED_BYTES_MAX, STRIPES_MAX, SUBMISSION_TASKS_MAX,
 };
 use crate::result::Outcome;
+use crate::runset::RunSet;
 use crate::task::{InstanceId, Submission, SubmissionError, SubmissionPart, TaskId, Time};
 use std::collections::BTreeSet;
 
@@ -194,6 +195,12 @@ impl Dispatcher {
     /// Queues the tasks of a batch that have not ended: those that wait for
     /// others as waiting, the rest as ready.
     pub(super) fn queue_tasks(&mut self, id: InstanceId, batch_first: u64) {
+        self.queue_some(id, batch_first, None);
+    }
+
+    /// The same for those of them that are `wanted`, if not all are: the others are in their
+    /// places.
+    pub(super) fn queue_some(&mut self, id: InstanceId, batch_first: u64, wanted: Option<&RunSet>) {
         let instance = &mut self.instances[&id];
         let Some(batch) = instance.batches.get(&batch_first) else { return };
         let class_runs = batch.submission.class_runs.clone();
@@ -209,7 +216,8 @@ impl Dispatcher {
             let end = at + count;
             while let Some(entry) = entries.next_if(|entry| batch_first + entry.offset < end) {
                 let task = batch_first + entry.offset;
-                if instance.tasks.has_ended(task) {
+                let is_wanted = wanted.is_none_or(|wanted| wanted.contains(task));
+                if instance.tasks.has_ended(task) || !is_wanted {
                     continue;
                 }
                 let failed =
@@ -239,7 +247,7 @@ impl Dispatcher {
                     continue;
                 }
                 let books = (&self.needs, &mut self.placement, &self.attempts);
-                Self::queue_ready(instance, books, at, task - at, class);
+                Self::queue_ready(instance, books, wanted, (at, task - at), class);
                 at = task + 1;
                 if let Some(upstream) = failed {
                     doomed.push((task, Outcome::UpstreamFailed(*upstream), None));
@@ -254,7 +262,7 @@ impl Dispatcher {
                 }
             }
             let books = (&self.needs, &mut self.placement, &self.attempts);
-            Self::queue_ready(instance, books, at, end - at, class);
+            Self::queue_ready(instance, books, wanted, (at, end - at), class);
             at = end;
         }
         if let Some(batch) = instance.batches.get_mut(&batch_first) {
@@ -269,11 +277,16 @@ impl Dispatcher {
     fn queue_ready(
         instance: &mut Instance,
         (needs, placement, attempts): (&Needs, &mut Placement, &Ledger),
-        first: u64,
-        count: u64,
+        wanted: Option<&RunSet>,
+        (first, count): (u64, u64),
         class: u32,
     ) {
-        for (first, count) in instance.tasks.unended(first, count) {
+        let unended = instance.tasks.unended(first, count).into_iter();
+        let wanted = unended.flat_map(|(first, count)| match wanted {
+            Some(wanted) => wanted.within(first, count),
+            None => vec![(first, count)],
+        });
+        for (first, count) in wanted.collect::<Vec<_>>() {
             for (first, count, tries) in attempts.tried(instance.id, first, count) {
                 let run = ReadyRun { first, count, class, tries };
                 instance.push_ready(needs, placement, run);

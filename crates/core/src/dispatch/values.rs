@@ -279,6 +279,19 @@ impl Instance {
         }
     }
 
+    /// Tasks of a batch that had ended are to run again, and want the values that they take.
+    /// Returns whether they take any.
+    pub(super) fn want_values_again(&mut self, batch_first: u64, offset: u64, count: u64) -> bool {
+        let Some(batch) = self.batches.get(&batch_first) else { return false };
+        // Batches whose tasks may run again for their data have never let go of theirs.
+        if !batch.takes_any || batch.leaves_any {
+            return false;
+        }
+        let after = batch.afters(offset, count).to_vec();
+        self.want_values(&after);
+        true
+    }
+
     fn set_value(&mut self, task: u64, value: Value) {
         if let Some(wanted) = self.values.wanted.get_mut(&task) {
             wanted.value = value;
@@ -299,7 +312,7 @@ impl Instance {
             let awaited = wanted.filter(|(_, wanted)| wanted.value == Value::Awaited);
             let tasks: Vec<u64> = awaited.map(|(task, _)| *task).collect();
             for task in tasks {
-                if !self.tasks.has_failed(task) {
+                if self.tasks.is_done(task) && self.is_current_in(page, task) {
                     self.read_value(page.from, task);
                 }
             }

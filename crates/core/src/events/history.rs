@@ -262,6 +262,7 @@ fn instance_of(what: &What) -> Option<InstanceId> {
         | What::InstanceGone { instance, .. } => Some(*instance),
         What::Assigned { run, .. }
         | What::Requeued { run, .. }
+        | What::Retried { run, .. }
         | What::RecomputationEnded { run, .. } => Some(run.instance),
         What::Ended(ended) => Some(ended.run.instance),
         What::DispatcherStarted { .. }

@@ -35,6 +35,9 @@ pub struct InstanceTally {
     pub is_gone: bool,
     /// Tasks that have their results.
     done: RunSet,
+    /// Those of them that were cancelled, and those that failed.
+    cancelled: RunSet,
+    failed: RunSet,
     /// Tasks that executors have.
     assigned: RunSet,
     /// Tasks that have ended and run again.
@@ -50,6 +53,16 @@ impl InstanceTally {
         for (first, count) in self.done.gaps(first, count).into_iter().chain(again) {
             self.assigned.insert(first, count);
         }
+    }
+
+    /// Tasks are retried: they have not ended any more.
+    fn retry(&mut self, run: &Run) {
+        let (first, count) = (run.first.0, run.count);
+        self.done.remove(first, count);
+        let (failed, cancelled) =
+            (self.failed.remove(first, count), self.cancelled.remove(first, count));
+        self.ended.unend(Status::Failed, failed);
+        self.ended.unend(Status::Cancelled, cancelled);
     }
 
     /// Tasks that executors have, sent ahead or running.
@@ -120,6 +133,7 @@ impl Tally {
                 instance.requeued += instance.assigned.remove(run.first.0, run.count);
             }
             What::Ended(ended) => self.ended(ended),
+            What::Retried { run } => self.instance(run.instance).retry(run),
             What::InstanceGone { instance, .. } => {
                 let instance = self.instance(*instance);
                 instance.is_gone = true;
@@ -185,6 +199,11 @@ impl Tally {
         let instance = self.instance(instance);
         instance.assigned.remove(first.0, count);
         instance.done.insert(first.0, count);
+        match status {
+            Status::Done => 0,
+            Status::Failed => instance.failed.insert(first.0, count),
+            Status::Cancelled => instance.cancelled.insert(first.0, count),
+        };
         instance.ended.end(status, count);
         instance.last_ended = instance.last_ended.max(ended.ended);
         instance.run_micros += ran;

@@ -19,6 +19,7 @@ mod lease;
 mod lifetime;
 mod pages;
 mod recomputation;
+mod retries;
 mod room;
 mod silence;
 mod sizes;

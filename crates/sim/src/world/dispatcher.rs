@@ -12,7 +12,7 @@ use crate::scenario::DispatcherCosts;
 use crate::time::Nanos;
 use falkon_core::dispatch::{
     AckCoalescing, AckEvent, Action, Classify, ConnectionId, Dispatcher, Event as CoreEvent, Reply,
-    Traffic,
+    Retried, Traffic,
 };
 use falkon_wire::codec::Wire;
 use falkon_wire::hidden::Hidden;
@@ -434,6 +434,9 @@ fn answer(request: u64, reply: Reply) -> ToClient {
         }
         Reply::Accepted { first, count } => ToClient::Accepted { request, first, count },
         Reply::Withdrawn(runs) => ToClient::Withdrawn { request, runs },
+        Reply::Retried(Retried { count, forgotten }) => {
+            ToClient::Retried { request, count, forgotten }
+        }
         Reply::Forgotten(names) => ToClient::Forgotten { request, names },
         Reply::Done => ToClient::Done { request },
         Reply::Refused(error) => ToClient::Refused { request, reason: Refusal::Request(error) },

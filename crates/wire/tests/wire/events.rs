@@ -68,6 +68,7 @@ fn what() -> impl Strategy<Value = What> {
             .prop_map(|(instance, name)| What::InstanceCreated { instance, name }),
         1 => any::instance().prop_map(|instance| What::Sealed { instance }),
         1 => run().prop_map(|run| What::Cancelling { run }),
+        1 => run().prop_map(|run| What::Retried { run }),
         1 => run().prop_map(|run| What::Recomputed { instance: run.instance, task: run.first }),
         1 => (run(), any::outcome()).prop_map(|(run, outcome)| What::RecomputationEnded { run, outcome }),
         1 => (any::instance(), proptest::bool::ANY)

@@ -416,6 +416,8 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
             "cancel",
             Cancel { request, instance, selection: Selection::Runs(vec![(5, 1), (70_000, 9)]) },
         ),
+        ("retry", Retry { request, instance, selection: Selection::All }),
+        ("explain_idle", ExplainIdle { request }),
         ("destroy", Destroy { request, instance }),
         ("pause", Pause { request, instance, is_paused: true }),
         ("prioritize", Prioritize { request, instance, priority: -3 }),
@@ -457,6 +459,8 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         executors: vec![(ExecutorId(3), "node7:4711".to_owned())],
         counts: counts(),
         complete: true,
+        upto: 310,
+        again: vec![(7, 1)],
     };
     let instances = vec![InstanceStatus {
         id: 7,
@@ -478,6 +482,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         priority: -3,
         unschedulable: vec![(resources(), 12)],
         overlong: vec![(7_200_000_000, 3)],
+        results: 310,
     }];
     let executors = vec![ExecutorStatus {
         id: ExecutorId(3),

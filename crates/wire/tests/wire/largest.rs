@@ -214,6 +214,7 @@ fn the_largest_message_of_every_kind_from_a_client_fits_a_frame() {
         FromClient::Subscribe { request, instance, from: NUMBER },
         FromClient::Acknowledge { instance, upto: NUMBER },
         FromClient::Cancel { request, instance, selection: Selection::Runs(runs(room / 19)) },
+        FromClient::Retry { request, instance, selection: Selection::Runs(runs(room / 19)) },
         FromClient::Pause { request, instance, is_paused: true },
         FromClient::Prioritize { request, instance, priority: i32::MIN },
         FromClient::Drain { request, executor: EXECUTOR, is_drained: true },
@@ -253,8 +254,16 @@ fn the_largest_message_of_every_kind_to_a_client_fits_a_frame() {
     let executors: Vec<(ExecutorId, String)> =
         (0..DELIVERY_RUNS_MAX as u64).map(|back| (ExecutorId(NUMBER - back), name())).collect();
     let counts = Counts { total: NUMBER, done: NUMBER, ..Counts::default() };
-    let delivery =
-        Delivery { instance, from: NUMBER, results: results(), executors, counts, complete: true };
+    let delivery = Delivery {
+        instance,
+        from: NUMBER,
+        results: results(),
+        executors,
+        counts,
+        complete: true,
+        upto: NUMBER,
+        again: runs(DELIVERY_RUNS_MAX),
+    };
     let object = |url: &str| ObjectStatus {
         id: ObjectId(u128::MAX),
         url: url.into(),
@@ -439,12 +448,13 @@ fn the_largest_record_of_every_kind_is_no_longer_than_a_record() {
     let place = PagePlace { file: NUMBER, offset: NUMBER, bytes: u32::MAX.into() };
     let page =
         |runs_of: usize| StoredPage { from: NUMBER, count: NUMBER, tasks: runs(runs_of), place };
-    let restored = |finished, failed| Record::Restored {
+    let restored = |finished, failed, cancelled| Record::Restored {
         instance,
         total: NUMBER,
         forgotten: NUMBER,
         finished,
         failed,
+        cancelled,
         ended: Counts { done: NUMBER, failed: NUMBER, cancelled: NUMBER, ..Counts::default() },
     };
     let (first, executor_now) = (TASK, Some(EXECUTOR));
@@ -490,8 +500,10 @@ fn the_largest_record_of_every_kind_is_no_longer_than_a_record() {
             size: NUMBER,
         }),
         Record::Forgotten { name: Some(url().into()) },
-        restored(runs(RECORD_RUNS_MAX), Vec::new()),
-        restored(Vec::new(), runs(RECORD_RUNS_MAX)),
+        restored(runs(RECORD_RUNS_MAX), Vec::new(), Vec::new()),
+        restored(Vec::new(), runs(RECORD_RUNS_MAX), Vec::new()),
+        restored(Vec::new(), Vec::new(), runs(RECORD_RUNS_MAX)),
+        Record::Retried { instance, since: NUMBER, runs: runs(RECORD_RUNS_MAX) },
     ];
     all_fit("record", RECORD_BYTES_MAX, &all);
 }

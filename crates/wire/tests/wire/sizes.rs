@@ -364,6 +364,16 @@ fn the_largest_report_fits_updates_records_and_deliveries() {
         let executors = vec![(ExecutorId(number), "n".repeat(NAME_BYTES_MAX))];
         let counts = Counts { total: number, done: number, ..Counts::default() };
         let complete = true;
-        fits(&ToClient::Results(Delivery { instance, from, results, executors, counts, complete }));
+        let (upto, again) = (number, vec![(number, 1)]);
+        fits(&ToClient::Results(Delivery {
+            instance,
+            from,
+            results,
+            executors,
+            counts,
+            complete,
+            upto,
+            again,
+        }));
     }
 }

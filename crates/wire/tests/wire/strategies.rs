@@ -352,14 +352,10 @@ fn delivery() -> impl Strategy<Value = Delivery> {
         vec((executor(), text()), 0..3),
         counts(),
         any::<bool>(),
+        (number(), vec((number(), number()), 0..3)),
     )
-        .prop_map(|(instance, from, results, executors, counts, complete)| Delivery {
-            instance,
-            from,
-            results,
-            executors,
-            counts,
-            complete,
+        .prop_map(|(instance, from, results, executors, counts, complete, (upto, again))| {
+            Delivery { instance, from, results, executors, counts, complete, upto, again }
         })
 }
 
@@ -384,6 +380,8 @@ fn request_error() -> impl Strategy<Value = RequestError> {
         instance().prop_map(RequestError::NoInstance),
         (instance(), time()).prop_map(|(instance, at)| RequestError::Expired { instance, at }),
         instance().prop_map(RequestError::Sealed),
+        instance().prop_map(RequestError::ResultsNotKept),
+        number().prop_map(|runs| RequestError::TooManyRetries { runs }),
         executor().prop_map(RequestError::NoExecutor),
         (task(), task()).prop_map(|(expected, found)| RequestError::Gap { expected, found }),
         submission_error().prop_map(RequestError::Submission),
@@ -440,6 +438,10 @@ pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
         (number(), instance(), selection()).prop_map(|(request, instance, selection)| {
             FromClient::Cancel { request, instance, selection }
         }),
+        (number(), instance(), selection()).prop_map(|(request, instance, selection)| {
+            FromClient::Retry { request, instance, selection }
+        }),
+        number().prop_map(|request| FromClient::ExplainIdle { request }),
         (number(), instance())
             .prop_map(|(request, instance)| FromClient::Destroy { request, instance }),
         (number(), option::of(instance()), option::of((number(), number()))).prop_map(

@@ -5,7 +5,7 @@ use super::Instances;
 use crate::dispatch::instance::{Batch, Instance};
 use crate::limits::{ENDED_NAMES_BYTES_MAX, ENDED_SUBMISSIONS_BYTES_MAX};
 use crate::task::{InstanceId, Range, Rows};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Submissions all of whose tasks have ended and whose results are kept, in the
@@ -54,6 +54,15 @@ impl Line {
         Some((id, first))
     }
 
+    fn revive(&mut self, id: InstanceId, batches: &BTreeSet<u64>) {
+        let bytes = &mut self.bytes;
+        self.submissions.retain(|(of, first, there)| {
+            let is_revived = *of == id && batches.contains(first);
+            *bytes -= if is_revived { *there } else { 0 };
+            !is_revived
+        });
+    }
+
     fn forget(&mut self, id: InstanceId) {
         let bytes = &mut self.bytes;
         self.submissions.retain(|(of, _, gone)| {
@@ -67,11 +76,21 @@ impl Batch {
     /// Forgets what its tasks were but their names, by which people know their
     /// results. Returns whether it has any.
     fn strip(&mut self) -> bool {
-        let all = Range { start: 0, step: 0, count: self.submission.count };
-        self.submission.rows = Rows::Computed { factors: vec![all], offset: 0 };
+        self.submission.rows = self.no_rows();
         self.submission.template = Arc::default();
         self.submission.after = Vec::new();
         self.submission.names.is_some()
+    }
+
+    /// Whether it is known what its tasks were.
+    pub(in crate::dispatch) fn is_whole(&self) -> bool {
+        !self.submission.template.is_empty() || self.submission.rows != self.no_rows()
+    }
+
+    /// What is left of the rows of tasks of which it is not known what they were.
+    fn no_rows(&self) -> Rows {
+        let all = Range { start: 0, step: 0, count: self.submission.count };
+        Rows::Computed { factors: vec![all], offset: 0 }
     }
 
     fn bytes(&self) -> u64 {
@@ -94,6 +113,14 @@ impl Instance {
 }
 
 impl Instances {
+    /// Tasks of these batches of an instance have not ended any more.
+    pub(in crate::dispatch) fn revive(&mut self, id: InstanceId, batches: &BTreeSet<u64>) {
+        if !batches.is_empty() {
+            self.ended.whole.revive(id, batches);
+            self.ended.named.revive(id, batches);
+        }
+    }
+
     /// All tasks of a batch have ended, and their results are kept: so is what
     /// they were, as long as there is room for that, and their names for longer.
     /// Tasks with data may run again, so nothing of theirs goes.
@@ -101,7 +128,11 @@ impl Instances {
         let batch = self[&id].batches.get(&first);
         let Some(batch) = batch.filter(|batch| batch.submission.data.is_none()) else { return };
         let bytes = batch.bytes();
-        self.ended.whole.add(id, first, bytes);
+        match batch.is_whole() {
+            true => self.ended.whole.add(id, first, bytes),
+            // A snapshot had no more of it.
+            false => self.ended.named.add(id, first, bytes),
+        }
         while let Some((id, first)) = self.ended.whole.excess(ENDED_SUBMISSIONS_BYTES_MAX) {
             if let Some(bytes) = self[&id].strip(first) {
                 self.ended.named.add(id, first, bytes);

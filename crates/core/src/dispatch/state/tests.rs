@@ -9,7 +9,7 @@ fn finished(first: u64, count: u64) -> Finished {
     Finished {
         first: TaskId(first),
         count,
-        outcome: Outcome::Exit(0),
+        outcome: Outcome::Exit(1),
         executor: None,
         attempts: 1,
         queued: Time(0),
@@ -37,6 +37,7 @@ fn make(tasks: &mut Tasks, with: Move, first: u64, count: u64) {
             tasks.end_recomputed(first, count);
         }
         Move::End => tasks.end(&finished(first, count)),
+        Move::Retry => tasks.retry(first, count),
         Move::Recompute => each.for_each(|task| tasks.recompute(task)),
     }
 }

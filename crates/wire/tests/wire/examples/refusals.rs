@@ -28,6 +28,8 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
         ("no_instance", Refusal::Request(RequestError::NoInstance(INSTANCE))),
         ("no_executor", Refusal::Request(RequestError::NoExecutor(ExecutorId(3)))),
         ("sealed", Refusal::Request(RequestError::Sealed(INSTANCE))),
+        ("results_not_kept", Refusal::Request(RequestError::ResultsNotKept(INSTANCE))),
+        ("too_many_retries", Refusal::Request(RequestError::TooManyRetries { runs: 1 << 21 })),
         ("gap", Refusal::Request(RequestError::Gap { expected: TaskId(10), found: TaskId(12) })),
         ("empty", submission(SubmissionError::Empty)),
         ("mismatch", submission(mismatch)),

@@ -77,16 +77,22 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
             },
         ),
         option::of(shared_text()).prop_map(|name| Record::Forgotten { name }),
-        (instance(), number(), number(), runs(), runs(), counts()).prop_map(
-            |(instance, total, forgotten, finished, failed, ended)| Record::Restored {
+        (instance(), number(), number(), runs(), runs(), runs(), counts()).prop_map(
+            |(instance, total, forgotten, finished, failed, cancelled, ended)| Record::Restored {
                 instance,
                 total,
                 forgotten,
                 finished,
                 failed,
+                cancelled,
                 ended
             }
         ),
+        (instance(), number(), runs()).prop_map(|(instance, since, runs)| Record::Retried {
+            instance,
+            since,
+            runs
+        }),
     ]
 }
 

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 fn instance_status() -> impl Strategy<Value = InstanceStatus> {
     let held_up = (any::<bool>(), any::<bool>(), any::<i32>());
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), held_up);
-    let lacks = (vec((resources(), number()), 0..3), vec((number(), number()), 0..3));
+    let lacks = (vec((resources(), number()), 0..3), vec((number(), number()), 0..3), number());
     let times = (time(), time(), option::of(time()));
     let bytes = (number(), number(), number());
     (number(), text(), times, (counts(), number(), number()), flags, bytes, lacks).prop_map(
@@ -25,7 +25,7 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
             let (sealed, complete, named, (clogged, paused, priority)) = flags;
             let (created, heard, expires) = times;
             let (queued_bytes, held_bytes, stored_bytes) = bytes;
-            let (unschedulable, overlong) = lacks;
+            let (unschedulable, overlong, results) = lacks;
             InstanceStatus {
                 id,
                 name,
@@ -46,6 +46,7 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
                 priority,
                 unschedulable,
                 overlong,
+                results,
             }
         },
     )
