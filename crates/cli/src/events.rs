@@ -3,8 +3,10 @@
 mod export;
 mod filter;
 mod line;
+mod parquet;
 mod perfetto;
-mod source;
+pub(crate) mod source;
+mod table;
 mod words;
 
 pub(crate) use export::{ExportArgs, export};

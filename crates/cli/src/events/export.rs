@@ -2,6 +2,7 @@
 
 use super::perfetto::Trace;
 use super::source::{Source, SourceError};
+use super::table::Tasks;
 use super::{Names, line};
 use crate::access::AccessArgs;
 use crate::exit::{Exit, Runtime, runtime};
@@ -27,6 +28,9 @@ pub(crate) struct ExportArgs {
     /// A line of JSON for each run of tasks that ended alike
     #[arg(long, group = "format")]
     jsonl: bool,
+    /// A table of the same, for DuckDB, pandas and polars
+    #[arg(long, group = "format")]
+    parquet: bool,
     /// A trace for ui.perfetto.dev: executors with their slots, and what ran there
     #[arg(long, group = "format")]
     perfetto: bool,
@@ -49,6 +53,7 @@ enum ExportError {
 /// What an export makes of events.
 enum Format {
     Jsonl(Vec<u8>),
+    Parquet(Box<Tasks>),
     Perfetto(Box<Trace>),
 }
 
@@ -59,6 +64,7 @@ impl Format {
                 line::write(event, names, text);
             }
             Format::Jsonl(_) => {}
+            Format::Parquet(tasks) => tasks.add(event, names),
             Format::Perfetto(trace) => trace.add(event, names),
         }
     }
@@ -73,7 +79,10 @@ impl Format {
             Format::Perfetto(trace) if is_end || trace.len() >= WRITE_BYTES => {
                 out.write_all(&trace.take())?;
             }
-            Format::Jsonl(_) | Format::Perfetto(_) => {}
+            Format::Parquet(tasks) if is_end || tasks.len() >= WRITE_BYTES => {
+                out.write_all(&tasks.take())?;
+            }
+            Format::Jsonl(_) | Format::Parquet(_) | Format::Perfetto(_) => {}
         }
         Ok(())
     }
@@ -89,9 +98,10 @@ pub(crate) fn export(args: ExportArgs) -> Exit {
         Ok(source) => source,
         Err(exit) => return exit,
     };
-    let format = match args.perfetto {
-        true => Format::Perfetto(Box::new(Trace::new())),
-        false => Format::Jsonl(Vec::new()),
+    let format = match (args.perfetto, args.parquet) {
+        (true, _) => Format::Perfetto(Box::new(Trace::new())),
+        (false, true) => Format::Parquet(Box::new(Tasks::new())),
+        (false, false) => Format::Jsonl(Vec::new()),
     };
     let mut refused = None;
     let fill = |out: &mut dyn Write| match export_to(source, format, &runtime, out) {
@@ -133,8 +143,10 @@ fn export_to(
         }
         format.write(out, false).map_err(ExportError::Write)?;
     }
-    if let Format::Perfetto(trace) = &mut format {
-        trace.end();
+    match &mut format {
+        Format::Perfetto(trace) => trace.end(),
+        Format::Parquet(tasks) => tasks.end(),
+        Format::Jsonl(_) => {}
     }
     format.write(out, true).and_then(|()| out.flush()).map_err(ExportError::Write)
 }

@@ -79,6 +79,40 @@ fn events_are_written_while_more_come() {
     drop(executor);
 }
 
+/// Reads a table with one of the programs that people use, and prints what it adds up to.
+const READ_TABLE: [&str; 2] = [
+    "import duckdb; print(*duckdb.sql(\"SELECT sum(count)::INT, sum(exit_code * count)::INT, \
+     count(DISTINCT executor_name), min(command), bool_and(started <= ended) FROM 'o.parquet'\"\
+     ).fetchall()[0])",
+    "import pandas; t = pandas.read_parquet('o.parquet'); print(t['count'].sum(), \
+     int((t['exit_code'] * t['count']).sum()), t['executor_name'].nunique(), t['command'].min(), \
+     (t['started'] <= t['ended']).all())",
+];
+
+#[trial]
+fn a_table_of_tasks_opens_in_the_programs_that_people_use() {
+    let site = Site::new();
+    site.run(["run", "--out", "p", "--range", "1-20", "--", "sh", "-c", "exit 3"]).exits(1);
+    site.run(["export", "p", "--parquet", "-o", "o.parquet"]).exits(0);
+    let file = std::fs::read(site.path("o.parquet")).unwrap();
+    assert!(file.starts_with(b"PAR1") && file.ends_with(b"PAR1"));
+    let mut readers = 0;
+    for (module, program) in ["duckdb", "pandas, pyarrow"].iter().zip(READ_TABLE) {
+        let import = format!("import {module}");
+        let mut python = site.program("python3");
+        if !python.args(["-c", &import]).output().is_ok_and(|ran| ran.status.success()) {
+            continue;
+        }
+        let read = site.program("python3").args(["-c", program]).output().unwrap();
+        let text = String::from_utf8_lossy(&read.stdout);
+        assert_eq!(text.trim_end(), "20 60 1 sh -c exit 3 {} True", "{read:?}");
+        readers += 1;
+    }
+    if readers == 0 {
+        falkon_trials::skip("python3 has neither duckdb nor pandas with pyarrow");
+    }
+}
+
 fn log(access: &Access<'_>, args: &[&str]) -> Vec<Value> {
     access.run("log", &[&["--json"], args].concat()).exits(0).results()
 }
