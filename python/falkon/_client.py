@@ -224,6 +224,25 @@ class Client:
         """Gives executors tasks again that were drained."""
         return self.ask(_requests.plain("undrain", *map(str, executors)))
 
+    def events(self, **options: Any) -> List[Dict[str, Any]]:
+        """What happened on the dispatcher, as far as it keeps it, each with ``time`` and
+        ``event`` (docs/events.md). Options are those of ``falkon log``: ``instance``, ``tasks``,
+        ``executor``, ``kind``, ``failed``, ``since``, ``until``."""
+        return self.ask(_requests.events(options))
+
+    def explain_idle(self) -> List[Dict[str, Any]]:
+        """Why slots of executors are idle: an entry for each ``reason``, with the free ``cpus``,
+        how many ``executors`` they are and ``some`` of them by name."""
+        return self.ask(_requests.listed("explain", "--json"))
+
+    def report(
+        self, what: Union[None, int, Path] = None, instance: Union[None, int, str] = None
+    ) -> Dict[str, Any]:
+        """How a run went (docs/events.md): of a directory that ``falkon run --out`` or ``falkon
+        start --dir`` wrote, and there of one ``instance`` if it is given; or of an instance of the
+        running dispatcher, by its number or name, or all of them."""
+        return self.ask(_requests.report(what, instance))
+
     def stop(self) -> None:
         """Stops the dispatcher; started again with the same directory it goes on."""
         return self.ask(_requests.plain("stop"))

@@ -94,7 +94,7 @@ enum Command {
     Status(query::StatusArgs),
     /// Show the tasks of an instance
     Tasks(query::TasksArgs),
-    /// Say why tasks wait, or how a task ended
+    /// Say why tasks wait, how a task ended, or why slots of executors are idle
     Explain(query::ExplainArgs),
     /// Open the dispatcher's page in a browser, or print the link to it
     Web(web::WebArgs),

@@ -30,6 +30,7 @@ mod fleet;
 mod foresight;
 mod happenings;
 mod holdings;
+mod idle;
 mod inspect;
 mod instance;
 mod instances;
@@ -103,6 +104,7 @@ pub use event::{
 };
 pub use explain::{Explained, Obstacle, Offering};
 pub use holdings::Holdings;
+pub use idle::{Idle, IdleReason};
 pub use inspect::{
     Access, AccessError, Earlier, FoundObject, HolderStatus, ObjectStatus, Purpose, Scope,
 };

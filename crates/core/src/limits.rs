@@ -118,6 +118,8 @@ pub const LOOK_NEEDS_MAX: usize = 8;
 /// Needs of an instance that no executor offers, as many as status shows; and those of
 /// which it is explained why tasks wait.
 pub const OBSTACLE_NEEDS_MAX: usize = 64;
+/// Needs of ready tasks that are looked at to say why executors are idle.
+pub const EXPLAINED_NEEDS_MAX: usize = 4096;
 /// Tasks, executors or instances that an explanation names.
 pub const EXPLAINED_NAMES_MAX: usize = 8;
 /// Instances looked at for one that has less than its share and waits.

@@ -25,6 +25,7 @@ pub(super) fn is_question(message: &FromClient) -> bool {
         FromClient::Status { .. }
             | FromClient::Tasks { .. }
             | FromClient::Explain { .. }
+            | FromClient::ExplainIdle { .. }
             | FromClient::Events { .. }
             | FromClient::Objects { .. }
             | FromClient::Find { .. }

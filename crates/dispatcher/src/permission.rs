@@ -30,6 +30,7 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         FromClient::Create { .. }
         | FromClient::Forget { .. }
         | FromClient::Events { .. }
+        | FromClient::ExplainIdle { .. }
         | FromClient::Stop { .. }
         | FromClient::Drain { .. }
         | FromClient::Provision { .. }
@@ -52,6 +53,7 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Tasks { request, .. }
         | FromClient::Explain { request, .. }
         | FromClient::Events { request, .. }
+        | FromClient::ExplainIdle { request }
         | FromClient::Objects { request, .. }
         | FromClient::Find { request, .. }
         | FromClient::Forget { request, .. }
@@ -94,6 +96,7 @@ pub(super) fn allows(role: Role, own: &Known, message: &FromClient) -> bool {
                 message,
                 FromClient::Status { .. }
                     | FromClient::Events { .. }
+                    | FromClient::ExplainIdle { .. }
                     | FromClient::Tasks { .. }
                     | FromClient::Explain { .. }
             );

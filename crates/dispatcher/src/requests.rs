@@ -107,6 +107,11 @@ impl Driver {
                 self.answer_question(connection, request, ToClient::Tasks { request, tasks });
                 return;
             }
+            FromClient::ExplainIdle { request } => {
+                let idle = self.core.explain_idle();
+                self.answer_question(connection, request, ToClient::Idle { request, idle });
+                return;
+            }
             FromClient::Explain { request, instance, task } => {
                 if self.refuses_expired(now, connection, request, Some(instance)) {
                     return;

@@ -13,8 +13,8 @@ use crate::secure::{
 };
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::dispatch::{
-    Access, Delivery, Earlier, Explained, FoundObject, Holdings, InstanceOptions, ObjectStatus,
-    Purpose, RequestError, Selection, Subtree,
+    Access, Delivery, Earlier, Explained, FoundObject, Holdings, Idle, InstanceOptions,
+    ObjectStatus, Purpose, RequestError, Selection, Subtree,
 };
 use falkon_core::provision;
 use falkon_core::result::Stream;
@@ -265,6 +265,33 @@ impl Client {
     ) -> Result<Vec<(u64, u64)>, ClientError> {
         match self.ask(|request| FromClient::Withdraw { request, instance, count }).await? {
             ToClient::Withdrawn { runs, .. } => Ok(runs),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Why slots of executors are idle.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn explain_idle(&self) -> Result<Vec<Idle>, ClientError> {
+        match self.ask(|request| FromClient::ExplainIdle { request }).await? {
+            ToClient::Idle { idle, .. } => Ok(idle),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Has tasks run again that have failed, or that are named and were cancelled. Returns how
+    /// many do, and how many cannot because it is not known any more what they were.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn retry(
+        &self,
+        instance: InstanceId,
+        selection: Selection,
+    ) -> Result<(u64, u64), ClientError> {
+        match self.ask(|request| FromClient::Retry { request, instance, selection }).await? {
+            ToClient::Retried { count, forgotten, .. } => Ok((count, forgotten)),
             other => Err(unexpected(other)),
         }
     }

@@ -15,9 +15,9 @@ use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOption, PolicyOptions};
 use falkon_core::dispatch::{
     Access, AccessError, Assigned, Attempts, BatchId, Delivery, Earlier, Explained, FoundObject,
-    Held, HolderStatus, Holdings, InstanceOptions, Join, Keep, Lease, Lender, NodeClass,
-    ObjectStatus, Obstacle, Offering, Order, Page, PagePlace, PagedOutput, Prepare, Purpose,
-    Record, Remembered, RequestError, Selection, StoredPage, Subtree, Update,
+    Held, HolderStatus, Holdings, Idle, IdleReason, InstanceOptions, Join, Keep, Lease, Lender,
+    NodeClass, ObjectStatus, Obstacle, Offering, Order, Page, PagePlace, PagedOutput, Prepare,
+    Purpose, Record, Remembered, RequestError, Selection, StoredPage, Subtree, Update,
 };
 use falkon_core::provision::Waiting;
 use falkon_core::relay::Note;
@@ -153,6 +153,22 @@ wire_enum!(AccessError {
     10 => Below(relay),
 });
 wire_struct!(Explained { task, count, obstacles });
+wire_struct!(Idle { reason, tasks, executors, cpus_milli, some });
+wire_enum!(IdleReason {
+    0 => Away,
+    1 => Leaving,
+    2 => Drained,
+    3 => Suspended,
+    4 => Emptied,
+    5 => Soon,
+    6 => Data,
+    7 => Held,
+    8 => Larger,
+    9 => Short,
+    10 => Unoffered,
+    11 => Upstream,
+    12 => NoTasks,
+});
 wire_enum!(Obstacle {
     0 => Tasks { some, count },
     1 => Restart { micros, executors },
@@ -328,6 +344,7 @@ wire_list!(
     TaskId,
     InstanceId,
     Explained,
+    Idle,
     Obstacle,
     BatchId,
     Range,

@@ -18,7 +18,7 @@ use falkon_core::collect::Unwritten;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::CacheState;
 use falkon_core::dispatch::{
-    Access, Delivery, Earlier, Explained, FoundObject, Holdings, InstanceOptions, Lender,
+    Access, Delivery, Earlier, Explained, FoundObject, Holdings, Idle, InstanceOptions, Lender,
     ObjectStatus, Purpose, Selection, Subtree,
 };
 use falkon_core::provision::Waiting;
@@ -123,6 +123,11 @@ pub enum FromClient {
         instance: InstanceId,
         /// The task; all that wait, if `None`.
         task: Option<TaskId>,
+    },
+    /// Ask why slots of executors are idle. Answer: [`ToClient::Idle`].
+    ExplainIdle {
+        /// Comes back in the answer.
+        request: u64,
     },
     /// Ask for events, as they are in files (docs/events.md). Answer:
     /// [`ToClient::Events`].
@@ -436,6 +441,22 @@ pub enum ToClient {
         /// One entry for tasks that wait for the same.
         explained: Vec<Explained>,
     },
+    /// Why slots are idle.
+    Idle {
+        /// Of the question.
+        request: u64,
+        /// One entry for each reason.
+        idle: Vec<Idle>,
+    },
+    /// Tasks run again.
+    Retried {
+        /// Of the request.
+        request: u64,
+        /// How many do.
+        count: u64,
+        /// How many cannot, because it is not known any more what they were.
+        forgotten: u64,
+    },
     /// Events.
     Events {
         /// Of the question.
@@ -478,6 +499,8 @@ wire_enum!(ToClient {
     14 => Explained { request, explained },
     15 => Forgotten { request, names },
     16 => Events { request, blocks, next, is_end },
+    17 => Retried { request, count, forgotten },
+    18 => Idle { request, idle },
 });
 
 impl ToClient {

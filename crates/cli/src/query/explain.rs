@@ -1,4 +1,6 @@
-//! `falkon explain`: why tasks wait, or how they ended.
+//! `falkon explain`: why tasks wait, or how they ended; why slots are idle.
+
+mod idle;
 
 use super::show::{counted, print, printable};
 use super::{What, named_instance, named_task, with_client};
@@ -18,10 +20,12 @@ use serde_json::{Value, json};
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
     access: AccessArgs,
-    /// The instance, by its number or name, or one of its tasks
+    /// The instance, by its number or name, or one of its tasks [default: executors, and why
+    /// their slots are idle]
     #[arg(value_name = "INSTANCE[/TASK]")]
-    what: What,
-    /// Print JSON: a line for the task, or for each kind of tasks that wait
+    what: Option<What>,
+    /// Print JSON: a line for the task, for each kind of tasks that wait, or for each reason of
+    /// idle slots
     #[arg(long)]
     json: bool,
 }
@@ -29,7 +33,10 @@ pub(crate) struct ExplainArgs {
 pub(crate) fn explain(args: ExplainArgs) -> Exit {
     let number = args.what.as_ref().and_then(|what| what.instance.parse().ok());
     with_client(&args.access, number, async |client: Client| {
-        let instance = match named_instance(&client, &args.what.instance).await? {
+        let Some(what) = &args.what else {
+            return Ok(idle::explain(&client.explain_idle().await?, args.json));
+        };
+        let instance = match named_instance(&client, &what.instance).await? {
             Ok(instance) => instance,
             Err(exit) => return Ok(exit),
         };

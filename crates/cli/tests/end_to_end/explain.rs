@@ -34,7 +34,23 @@ fn a_task_that_waits_says_for_what_and_one_that_ended_says_how() {
     assert!(ran.text().contains("task 0/1 is failed: exited with 3"), "{ran}");
     assert!(ran.text().contains("it ran on worker for "), "{ran}");
     access.run("explain", &[&format!("{id}/3")]).exits(2).says("there is no task 3 of instance 0");
+    // The tasks that were to run have ended; the other one needs more than there is.
+    let ran = access.run("explain", &[]).exits(0);
+    assert!(
+        ran.text()
+            .contains("1 processors free on 1 executor (worker): what is needed by 1 ready task"),
+        "{ran}"
+    );
+    access.run("drain", &["worker", "--wait"]).exits(0);
+    let idle = access.run("explain", &["--json"]).exits(0).results();
+    assert_eq!((&idle[0]["reason"], &idle[0]["cpus"]), (&"drained".into(), &1.0.into()));
+    access.run("undrain", &["worker"]).exits(0);
+    access.run("cancel", &[&wide]).exits(0);
+    let observer = dispatcher.access_of("access-observer.json");
+    let idle = observer.run("explain", &["--json"]).exits(0).results();
+    assert_eq!(idle[0]["reason"], "no_tasks");
     access.run("explain", &["second"]).exits(2).says("there is no instance named \"second\"");
     access.run("explain", &["7"]).exits(2).says("there is no instance 7");
-    access.run("explain", &["0/x"]).exits(2).says("INSTANCE/NUMBER");
+    access.run("explain", &["0/x"]).exits(2).says("instance 0 has no task named \"x\"");
+    access.run("explain", &["0/"]).exits(2).says("INSTANCE/TASK");
 }

@@ -19,8 +19,9 @@ use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
-    Access, Assigned, BatchId, Delivery, Earlier, Held, Holdings, InstanceOptions, Join, Keep,
-    Lease, Lender, NodeClass, Order, PagedOutput, Prepare, Record, Selection, Subtree, Update,
+    Access, Assigned, BatchId, Delivery, Earlier, Held, Holdings, Idle, IdleReason,
+    InstanceOptions, Join, Keep, Lease, Lender, NodeClass, Order, PagedOutput, Prepare, Record,
+    Selection, Subtree, Update,
 };
 use falkon_core::provision::Waiting;
 use falkon_core::result::{
@@ -450,6 +451,11 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
     .collect()
 }
 
+fn idle() -> Idle {
+    let some = vec!["node7:4711".to_owned()];
+    Idle { reason: IdleReason::Larger, tasks: 12, executors: 3, cpus_milli: 5_500, some }
+}
+
 fn to_client() -> Vec<(&'static str, ToClient)> {
     let request = 42;
     let delivery = Delivery {
@@ -569,6 +575,8 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
             ToClient::Events { request, blocks: vec![1, 2], next: (3, 4098), is_end: true },
         ),
         ("withdrawn", ToClient::Withdrawn { request, runs: vec![(10, 90), (300, 1)] }),
+        ("retried", ToClient::Retried { request, count: 91, forgotten: 3 }),
+        ("idle", ToClient::Idle { request, idle: vec![idle()] }),
     ];
     let refused = |(name, reason)| (name, ToClient::Refused { request, reason });
     messages.extend(refusals::all().into_iter().map(refused));

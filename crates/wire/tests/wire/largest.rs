@@ -11,9 +11,9 @@ use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::{
     Access, Assigned, Attempts, BatchId, Delivery, Earlier, FoundObject, Held, HolderStatus,
-    Holdings, InstanceOptions, Join, Keep, Lease, Lender, NodeClass, ObjectStatus, Order,
-    PagePlace, PagedOutput, Prepare, Purpose, Record, Remembered, Selection, StoredPage, Subtree,
-    Update,
+    Holdings, Idle, IdleReason, InstanceOptions, Join, Keep, Lease, Lender, NodeClass,
+    ObjectStatus, Order, PagePlace, PagedOutput, Prepare, Purpose, Record, Remembered, Selection,
+    StoredPage, Subtree, Update,
 };
 use falkon_core::encoded::Encoded;
 use falkon_core::limits::*;
@@ -224,6 +224,7 @@ fn the_largest_message_of_every_kind_from_a_client_fits_a_frame() {
         FromClient::Stop { request },
         FromClient::Subtree { request, relay: NUMBER, since: NUMBER },
         FromClient::Explain { request, instance, task: Some(TASK) },
+        FromClient::ExplainIdle { request },
         FromClient::Events { request, from: Some((NUMBER, NUMBER)) },
         FromClient::Withdraw { request, instance: INSTANCE, count: NUMBER },
         FromClient::Unmet { waiting: waiting() },
@@ -323,6 +324,20 @@ fn the_largest_message_of_every_kind_to_a_client_fits_a_frame() {
         ToClient::Reached { request, ticket, access: vec![access; FOUND_EXECUTORS_MAX] },
         ToClient::Subtree { request, subtree: subtree(), holdings: holdings() },
         ToClient::Withdrawn { request, runs: runs(RECORD_RUNS_MAX) },
+        ToClient::Retried { request, count: NUMBER, forgotten: NUMBER },
+        ToClient::Idle {
+            request,
+            idle: vec![
+                Idle {
+                    reason: IdleReason::NoTasks,
+                    tasks: NUMBER,
+                    executors: NUMBER,
+                    cpus_milli: NUMBER,
+                    some: vec![name(); EXPLAINED_NAMES_MAX],
+                };
+                13
+            ],
+        },
     ];
     all_fit("to a client", MESSAGE_BYTES_MAX, &all);
 }

@@ -2,7 +2,7 @@
 
 use super::{held, instance, number, resources, text};
 use falkon_core::data::object::ObjectId;
-use falkon_core::dispatch::{Holdings, Lender, NodeClass, Subtree};
+use falkon_core::dispatch::{Holdings, Idle, IdleReason, Lender, NodeClass, Subtree};
 use falkon_core::provision::Waiting;
 use falkon_core::relay::Note;
 use falkon_wire::message::{FromClient, ToClient};
@@ -34,7 +34,28 @@ pub(super) fn answer() -> impl Strategy<Value = ToClient> {
             ToClient::Subtree { request, subtree, holdings }
         }),
         (number(), runs).prop_map(|(request, runs)| ToClient::Withdrawn { request, runs }),
+        (number(), number(), number()).prop_map(|(request, count, forgotten)| {
+            ToClient::Retried { request, count, forgotten }
+        }),
+        (number(), vec(idle(), 0..4)).prop_map(|(request, idle)| ToClient::Idle { request, idle }),
     ]
+}
+
+fn idle() -> impl Strategy<Value = Idle> {
+    use IdleReason::*;
+    let reason = proptest::sample::select(vec![
+        Away, Leaving, Drained, Suspended, Emptied, Soon, Data, Held, Larger, Short, Unoffered,
+        Upstream, NoTasks,
+    ]);
+    (reason, number(), number(), number(), vec(text(), 0..3)).prop_map(
+        |(reason, tasks, executors, cpus_milli, some)| Idle {
+            reason,
+            tasks,
+            executors,
+            cpus_milli,
+            some,
+        },
+    )
 }
 
 fn holdings() -> impl Strategy<Value = Holdings> {
