@@ -36,6 +36,7 @@ mod plan;
 mod progress;
 mod provision;
 mod query;
+mod report;
 mod results;
 mod run;
 mod scratch;
@@ -104,6 +105,8 @@ enum Command {
     Log(events::LogArgs),
     /// Write what happened for other programs
     Export(events::ExportArgs),
+    /// Say how a run went: where its time went, what failed, what was slow
+    Report(report::ReportArgs),
     /// Watch instances and executors on a terminal; pause, cancel and drain them
     Top(top::TopArgs),
     /// Print an instance's results as they arrive
@@ -196,6 +199,7 @@ pub fn main() -> ExitCode {
         Command::Tail(args) => query::tail(args),
         Command::Log(args) => events::log(args),
         Command::Export(args) => events::export(args),
+        Command::Report(args) => report::report(args),
         Command::Top(args) => top::top(args),
         Command::Results(args) => query::results(args),
         Command::Pause(args) => query::pause(args, true),

@@ -48,7 +48,7 @@ pub(crate) enum Source {
 
 impl Source {
     /// The events that a user means: of a directory, or else of the dispatcher.
-    pub(super) fn of(
+    pub(crate) fn of(
         directory: Option<&Path>,
         access: &AccessArgs,
         runtime: &Runtime,

@@ -37,6 +37,7 @@ mod overflow;
 mod parallel;
 mod provision;
 mod relays;
+mod report;
 mod results;
 mod resume;
 mod retry;
