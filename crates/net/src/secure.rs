@@ -42,7 +42,7 @@ mod tls;
 mod write;
 
 pub use accept::{AcceptError, Acceptor, AcceptorError, RefusedKind};
-pub use access::{ACCESS_FILE_FORMAT, AccessError, AccessFile, Places};
+pub use access::{ACCESS_FILE_FORMAT, AccessError, AccessFile, FALLBACKS_MAX, Places};
 pub use admission::Entrant;
 pub use bare::{Bare, CODE_BYTES, Code, Incoming, Outgoing, connect_peer};
 pub use bare::{PeerAcceptor, PeerIdentity};

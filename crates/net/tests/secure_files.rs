@@ -30,7 +30,7 @@ fn load_edited(edit: impl FnOnce(&mut serde_json::Value)) -> Result<AccessFile, 
     let dir = directory();
     let path = dir.path().join("access.json");
     let identity = Identity::open(dir.path()).unwrap();
-    identity.write_access_files(dir.path(), Level::Encrypt, &addresses()).unwrap();
+    identity.write_access_files(dir.path(), Level::Encrypt, &addresses(), &[]).unwrap();
     let mut value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     edit(&mut value);
     write_private(&path, serde_json::to_vec(&value).unwrap());
@@ -62,10 +62,41 @@ fn a_restart_keeps_the_identity_and_another_directory_has_another() {
 }
 
 #[test]
+fn the_access_file_of_executors_opens_the_dispatchers_to_fall_back_on_and_no_other_does() {
+    let (dir, other) = (directory(), directory());
+    let (own, next) = (Identity::open(dir.path()).unwrap(), Identity::open(other.path()).unwrap());
+    let all = next.access_file(Level::Encrypt, &["next:1".to_owned()], &Role::FIXED);
+    own.write_access_files(dir.path(), Level::None, &addresses(), std::slice::from_ref(&all))
+        .unwrap();
+    let load = |name: &str| AccessFile::load(&dir.path().join(name)).unwrap().in_order();
+    let opened: Vec<AccessFile> = load("access-executor.json").collect();
+    assert_eq!(opened.len(), 2);
+    assert_eq!((opened[0].dispatcher, opened[0].level), (own.dispatcher(), Level::None));
+    let fallback = &opened[1];
+    assert_eq!((fallback.dispatcher, fallback.level), (next.dispatcher(), Level::Encrypt));
+    assert_eq!(fallback.addresses, ["next:1"]);
+    assert_eq!(fallback.fingerprint, all.fingerprint);
+    // It opens to executors alone.
+    assert_eq!(fallback.roles().collect::<Vec<_>>(), [Role::Executor]);
+    assert_eq!(fallback.secret(Role::Executor).unwrap(), all.secret(Role::Executor).unwrap());
+    for name in ["access.json", "access-client.json", "access-observer.json"] {
+        assert_eq!(load(name).count(), 1, "{name}");
+    }
+    let client = next.access_file(Level::None, &addresses(), &[Role::Client]);
+    let error = own.access_file(Level::None, &addresses(), &[Role::Executor]);
+    assert!(matches!(error.with_fallbacks(&[client]), Err(AccessError::NoSecret { .. })));
+    let many = load_edited(|value| {
+        let one = value.clone();
+        value["fallbacks"] = vec![one; 17].into();
+    });
+    assert!(matches!(many, Err(AccessError::Fallbacks { .. })));
+}
+
+#[test]
 fn what_holds_secrets_is_printed_without_them() {
     let dir = directory();
     let identity = Identity::open(dir.path()).unwrap();
-    identity.write_access_files(dir.path(), Level::Encrypt, &addresses()).unwrap();
+    identity.write_access_files(dir.path(), Level::Encrypt, &addresses(), &[]).unwrap();
     let access = AccessFile::load(&dir.path().join("access.json")).unwrap();
     let printed = [format!("{identity:?}"), format!("{access:?}"), format!("{access:#?}")];
     for role in access.roles() {
@@ -85,7 +116,7 @@ fn files_are_private_and_each_role_gets_its_own_secret_alone() {
     let state = dir.path().join("made/on/the/way");
     let identity = Identity::open(&state).unwrap();
     for level in [Level::None, Level::Authenticate, Level::Encrypt] {
-        identity.write_access_files(&state, level, &addresses()).unwrap();
+        identity.write_access_files(&state, level, &addresses(), &[]).unwrap();
         let check = |name: &str, roles: &[Role]| {
             let file = AccessFile::load(&state.join(name)).unwrap();
             assert_eq!(file.roles().collect::<Vec<_>>(), roles);
@@ -131,7 +162,7 @@ fn a_file_that_others_may_read_is_refused() {
     let dir = directory();
     let path = dir.path().join("access.json");
     let identity = Identity::open(dir.path()).unwrap();
-    identity.write_access_files(dir.path(), Level::Encrypt, &addresses()).unwrap();
+    identity.write_access_files(dir.path(), Level::Encrypt, &addresses(), &[]).unwrap();
     for mode in [0o640, 0o604, 0o620, 0o644, 0o601, 0o666] {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         let error = AccessFile::load(&path).unwrap_err();

@@ -31,8 +31,11 @@ const ACCESS_PAUSE_MAX: Duration = Duration::from_secs(2);
 /// `falkon executor`
 #[derive(Args, Debug)]
 pub(crate) struct ExecutorArgs {
-    #[command(flatten)]
-    access: AccessArgs,
+    /// The dispatcher's access file, or - for standard input [default:
+    /// $FALKON_ACCESS, else the one of a dispatcher started without --dir]; of several, the
+    /// executor goes to the next when one was unreachable for --fall-back-after
+    #[arg(long, value_name = "FILE")]
+    access: Vec<PathBuf>,
     /// Concurrent tasks of one CPU [default: one per CPU that this process may use, and that a
     /// batch scheduler has granted]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -70,6 +73,10 @@ pub(crate) struct ExecutorArgs {
     /// forever
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = keep_for)]
     give_up: KeepFor,
+    /// Go to the next dispatcher of several when one was unreachable for this long: the tasks
+    /// of the one before end
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = crate::plan::duration_micros)]
+    fall_back_after: u64,
     /// How long a file system may take to answer before a task that needs it is tried elsewhere
     /// [default: 1m]
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
@@ -160,13 +167,30 @@ pub(crate) fn executor(args: ExecutorArgs) -> Exit {
     }
 }
 
-/// The access file, which the dispatcher may write only later: nodes and services start in any
+/// The dispatchers that the executor goes to, in this order.
+fn dispatchers(args: &ExecutorArgs) -> Result<Vec<AccessFile>, AccessError> {
+    let named = match &args.access[..] {
+        [] => vec![AccessArgs::default()],
+        named => named.iter().map(|path| AccessArgs { access: Some(path.clone()) }).collect(),
+    };
+    let mut dispatchers: Vec<AccessFile> = Vec::new();
+    for access in named {
+        for one in access.load()?.in_order() {
+            if dispatchers.iter().all(|known| known.dispatcher != one.dispatcher) {
+                dispatchers.push(one);
+            }
+        }
+    }
+    Ok(dispatchers)
+}
+
+/// The access files, which dispatchers may write only later: nodes and services start in any
 /// order.
-async fn access_when_there(args: &ExecutorArgs) -> Result<AccessFile, Exit> {
+async fn access_when_there(args: &ExecutorArgs) -> Result<Vec<AccessFile>, Exit> {
     let began = Instant::now();
     let mut pause = ACCESS_PAUSE_MIN;
     loop {
-        let error = match args.access.load() {
+        let error = match dispatchers(args) {
             Ok(access) => return Ok(access),
             Err(error) => error,
         };
@@ -187,11 +211,106 @@ async fn access_when_there(args: &ExecutorArgs) -> Result<AccessFile, Exit> {
     }
 }
 
+/// The dispatchers that an executor may go to, and which it is at.
+struct Dispatchers {
+    all: Vec<AccessFile>,
+    at: usize,
+    /// Those in a row that have refused it.
+    refusals: usize,
+    give_up: Option<Duration>,
+    fall_back_after: Duration,
+    /// Since when none was reached.
+    unreached: Instant,
+}
+
+impl Dispatchers {
+    fn new(all: Vec<AccessFile>, args: &ExecutorArgs) -> Dispatchers {
+        Dispatchers {
+            all,
+            at: 0,
+            refusals: 0,
+            give_up: args.give_up.0.map(Duration::from_micros),
+            fall_back_after: Duration::from_micros(args.fall_back_after),
+            unreached: Instant::now(),
+        }
+    }
+
+    fn current(&self) -> &AccessFile {
+        &self.all[self.at]
+    }
+
+    /// How long the current one may be unreachable.
+    fn give_up(&self) -> Option<Duration> {
+        if self.all.len() == 1 {
+            return self.give_up;
+        }
+        let left = self.give_up.map(|limit| limit.saturating_sub(self.unreached.elapsed()));
+        Some(left.map_or(self.fall_back_after, |left| left.min(self.fall_back_after)))
+    }
+
+    /// Goes to the next one, if there is another and the current one is gone. An executor that
+    /// was at one when it was lost has looked for it since.
+    fn go_on(&mut self, error: &ExecutorError) -> bool {
+        match error {
+            ExecutorError::GaveUp(limit) => {
+                let now = Instant::now();
+                self.unreached = now.checked_sub(*limit).unwrap_or(now);
+                self.refusals = 0;
+            }
+            ExecutorError::Connect(error) if error.is_transient() => self.refusals = 0,
+            ExecutorError::Connect(_) | ExecutorError::Refused(_) => self.refusals += 1,
+            _ => return false,
+        }
+        let is_over = self.give_up.is_some_and(|limit| self.unreached.elapsed() >= limit);
+        if self.all.len() == 1 || is_over || self.refusals >= self.all.len() {
+            return false;
+        }
+        self.at = (self.at + 1) % self.all.len();
+        let next = self.current().addresses.join(", ");
+        say(format_args!(
+            "{error}: going to the dispatcher at {next}; tasks of the one before end"
+        ));
+        true
+    }
+}
+
+/// Runs an executor until it ends or is interrupted.
+async fn run_until(
+    options: falkon_executor::Options,
+    link: Link,
+    interrupts: &mut Interrupts,
+    is_in_job: bool,
+) -> Result<(), ExecutorError> {
+    let (leave, leaving) = oneshot::channel();
+    let mut running = std::pin::pin!(falkon_executor::run(options, link, leaving));
+    let mut leave = Some(leave);
+    loop {
+        tokio::select! {
+            result = &mut running => return result,
+            terminates = interrupts.next_terminates() => match leave.take() {
+                // The scheduler ends the whole job, tasks included: what they
+                // make of that is no result. They run again elsewhere.
+                _ if terminates && is_in_job => {
+                    say("the batch scheduler ends this job: leaving at once");
+                    return Ok(());
+                }
+                Some(leave) => {
+                    say("leaving when what runs has ended (once more to leave at once)");
+                    // An executor that has ended does not receive it, which the
+                    // other branch sees.
+                    let _ = leave.send(());
+                }
+                None => return Ok(()),
+            },
+        }
+    }
+}
+
 async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
-    let access = access_when_there(&args).await?;
+    let mut dispatchers = Dispatchers::new(access_when_there(&args).await?, &args);
     let tenure = args.tenure();
-    let capacity = offered(args.slots, args.gpus, args.memory, args.resource);
-    let scratch = match args.scratch {
+    let capacity = offered(args.slots, args.gpus, args.memory, args.resource.clone());
+    let scratch = match args.scratch.clone() {
         None => Scratch::new("falkon-executor")?,
         Some(scratch) => Scratch::at(scratch)?,
     };
@@ -201,48 +320,42 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
     let mut cache = args.cache.setup(scratch.path())?;
     cache.lends_last = args.lend.is_some();
     cache.mounts = !args.no_mount;
-    cache.directories.extend(args.lend);
+    cache.directories.extend(args.lend.clone());
     let overflow = make_overflow(scratch.path())?;
-    let name = args.name.unwrap_or_else(|| format!("{}:{}", hostname(), std::process::id()));
-    let options = falkon_executor::Options {
+    let name =
+        args.name.clone().unwrap_or_else(|| format!("{}:{}", hostname(), std::process::id()));
+    let options = |dispatchers: &Dispatchers| falkon_executor::Options {
         capture_bytes_max: args.capture,
-        workers,
-        give_up: args.give_up.0.map(Duration::from_micros),
+        workers: workers.clone(),
+        give_up: dispatchers.give_up(),
         file_limit: args.file_timeout.map_or(falkon_executor::FILE_LIMIT, Duration::from_micros),
         log: log_to_stderr(),
         cache: Some(cache.clone()),
         memory_limits: args.limits.memory_limits(),
         pin: args.limits.pin(),
-        tenure,
-        ..falkon_executor::Options::new(name, capacity, scratch.path().to_owned(), overflow.clone())
+        // The allocation is one of the first dispatcher's.
+        tenure: falkon_executor::Tenure {
+            allocation: tenure.allocation.filter(|_| dispatchers.at == 0),
+            ..tenure
+        },
+        ..falkon_executor::Options::new(
+            name.clone(),
+            capacity.clone(),
+            scratch.path().to_owned(),
+            overflow.clone(),
+        )
     };
     args.background.serves(|| {
         let dir = places().default_directory().unwrap_or_default();
         log_in(&dir, &format!("executor-{}-{}", hostname(), std::process::id()))
     })?;
-    let (leave, leaving) = oneshot::channel();
-    let link = Link::Access { access: Box::new(access), source: None };
-    let mut running = std::pin::pin!(falkon_executor::run(options, link, leaving));
     let mut interrupts = Interrupts::new();
-    let mut leave = Some(leave);
     let result = loop {
-        tokio::select! {
-            result = &mut running => break result,
-            terminates = interrupts.next_terminates() => match leave.take() {
-                // The scheduler ends the whole job, tasks included: what they
-                // make of that is no result. They run again elsewhere.
-                _ if terminates && tenure.allocation.is_some() => {
-                    say("the batch scheduler ends this job: leaving at once");
-                    break Ok(());
-                }
-                Some(leave) => {
-                    say("leaving when what runs has ended (once more to leave at once)");
-                    // An executor that has ended does not receive it, which the
-                    // other branch sees.
-                    let _ = leave.send(());
-                }
-                None => break Ok(()),
-            },
+        let options = options(&dispatchers);
+        let link = Link::Access { access: Box::new(dispatchers.current().clone()), source: None };
+        match run_until(options, link, &mut interrupts, tenure.allocation.is_some()).await {
+            Err(error) if dispatchers.go_on(&error) => {}
+            ended => break ended,
         }
     };
     overflow.close();

@@ -38,7 +38,7 @@ pub(crate) struct RelayArgs {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["listen", "advertise", "security", "force", "concentrators", "keep", "salvage", "provision"]
+        conflicts_with_all = ["listen", "advertise", "security", "force", "concentrators", "keep", "salvage", "provision", "fallback"]
     )]
     access: Option<PathBuf>,
     #[command(flatten)]

@@ -13,7 +13,7 @@ use crate::run::Interrupts;
 use clap::{Args, ValueEnum};
 use falkon_dispatcher::events::{EVENTS_DIRECTORY, EventOptions};
 use falkon_dispatcher::{Concentrators, ListenAddress, Stopped, StoreOptions};
-use falkon_net::secure::{AccessFile, Identity, Level, Role};
+use falkon_net::secure::{AccessError, AccessFile, FALLBACKS_MAX, Identity, Level, Role};
 use falkon_provision::lrm::Executor;
 use falkon_provision::{Setup, SetupError};
 use listen::{Listen, advertised, resolve};
@@ -119,6 +119,10 @@ pub(crate) struct StartArgs {
     /// addresses, encrypted. Queues that were added before need no option.
     #[arg(long, value_name = "SCHEDULER|FILE")]
     provision: Vec<String>,
+    /// Where executors go when this dispatcher, or relay, is gone for good: another one's
+    /// access-executor.json, which becomes part of the one that is written here; may be repeated
+    #[arg(long, value_name = "FILE")]
+    fallback: Vec<PathBuf>,
     #[command(flatten)]
     background: BackgroundArgs,
 }
@@ -149,6 +153,20 @@ impl StartArgs {
             let dir = self.dir.clone().or_else(|| places().default_directory());
             log_in(&dir.unwrap_or_default(), service)
         })
+    }
+
+    /// The dispatchers that executors fall back on.
+    fn fallbacks(&self) -> Result<Vec<AccessFile>, AccessError> {
+        let mut fallbacks = Vec::new();
+        for path in &self.fallback {
+            let access = AccessFile::load(path)?;
+            access.secret(Role::Executor)?;
+            if fallbacks.len() == FALLBACKS_MAX {
+                return Err(AccessError::Fallbacks { path: path.clone() });
+            }
+            fallbacks.push(access);
+        }
+        Ok(fallbacks)
     }
 
     /// Whether what is acknowledged survives the machine.
@@ -189,6 +207,7 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
     }
     let queues = args.provision.iter().map(|what| from_name(what));
     let queues: Vec<(String, String)> = queues.collect::<Result<_, _>>().map_err(Exit::usage)?;
+    let fallbacks = args.fallbacks().map_err(Exit::usage)?;
     let before = ListenAddress::load(&dir).map_err(Exit::failure)?;
     let Listen { mut listening, any_port, moved } = resolve(&args, before)?;
     let page = args.web.as_deref().map(|text| crate::web::listen(text, args.force));
@@ -238,13 +257,14 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
         .map_err(|error| Exit::failure(format!("cannot tell the port in use: {error}")))?;
     listening.listen = address;
     let addresses = advertised(&listening);
-    identity.write_access_files(&dir, level, &addresses).map_err(Exit::failure)?;
+    identity.write_access_files(&dir, level, &addresses, &fallbacks).map_err(Exit::failure)?;
     listening.save(&dir).map_err(Exit::failure)?;
     if let Some(moved) = moved {
         log(&moved);
     }
     if !args.no_journal {
         let access = identity.access_file(level, &addresses, &[Role::Executor]);
+        let access = access.with_fallbacks(&fallbacks).map_err(Exit::usage)?;
         let mut setup = provisioner(&identity, &dir, &access, queues)?;
         setup.loopback = address.ip().is_loopback();
         handle.provision(setup).await.map_err(|error| match error {

@@ -354,6 +354,72 @@ fn everything_that_runs_everywhere_runs_below_relays_and_names_the_executors() {
 }
 
 #[trial]
+fn executors_of_a_relay_that_is_gone_for_good_go_where_their_access_file_says() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let upstream = site.path("d").join("access-executor.json").to_str().unwrap().to_owned();
+    let dir = site.text("relay");
+    let relay = site.start([
+        "relay",
+        "--upstream",
+        &upstream,
+        "--dir",
+        &dir,
+        "--name",
+        "relay",
+        "--fallback",
+        &upstream,
+    ]);
+    relay.wait_for("dispatcher at ");
+    let below = Access::at(&site, &site.path("relay").join("access-executor.json"));
+    let executor = below.start("executor", &["--name", "node", "--fall-back-after", "500ms"]);
+    relay.wait_for("executor node joined");
+    wait_for_nodes(&dispatcher, &[("relay", 1)]);
+    let (begun, gate) = (site.text("begun"), site.text("gate"));
+    let script =
+        format!("echo {{}} >> {begun}; until test -e {gate}; do sleep 0.05; done; echo {{}}");
+    let submit = ["--wait", "--json", "--range", "1-5", "--shell", "--", &script];
+    let client = dispatcher.access().start("submit", &submit);
+    poll_for("a task that has begun", || std::fs::metadata(&begun).ok().map(|_| ()));
+    relay.kill();
+    executor.wait_for("going to the dispatcher at ");
+    dispatcher.service().wait_for("executor node joined");
+    site.write("gate", "");
+    let results = client.finish().exits(0).results();
+    assert_eq!(results.len(), 5);
+    assert!(results.iter().all(|result| result["executor"] == "node"), "{results:?}");
+
+    // Nobody is there, and nobody is waited for.
+    let other = Dispatcher::access_of(&dispatcher, "access-client.json");
+    let args = ["relay", "--upstream", &upstream, "--dir", &site.text("other"), "--fallback"];
+    site.run(args.iter().chain(&[other.file()])).exits(2).says("no secret for role executor");
+}
+
+#[trial]
+fn an_executor_of_several_dispatchers_goes_to_the_next_one_and_gives_up_when_none_is_there() {
+    let site = Site::new();
+    let mut first = site.dispatcher("first", &[]);
+    let mut second = site.dispatcher("second", &[]);
+    let (one, other) = (first.access().file().to_owned(), second.access().file().to_owned());
+    let args = ["executor", "--access", &one, "--access", &other, "--name", "node"];
+    let limits = ["--fall-back-after", "300ms", "--give-up", "4s"];
+    let executor = site.start(args.iter().chain(&limits));
+    first.service().wait_for("executor node joined");
+    first.kill();
+    second.service().wait_for("executor node joined");
+    let ran = second.access().run("submit", &["--wait", "--json", "--", "echo", "here"]);
+    assert_eq!(ran.exits(0).results()[0]["stdout"], "here\n");
+    // Back where it was first.
+    first.start();
+    second.kill();
+    first.service().wait_for("executor node joined");
+    let ran = first.access().run("submit", &["--wait", "--json", "--", "echo", "there"]);
+    assert_eq!(ran.exits(0).results()[0]["stdout"], "there\n");
+    first.kill();
+    executor.finish().exits(3);
+}
+
+#[trial]
 fn tasks_read_and_write_stored_objects_below_relays() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);

@@ -33,9 +33,14 @@ pub struct AccessFile {
     /// is [`Level::Encrypt`].
     pub fingerprint: Option<Fingerprint>,
     secrets: BTreeMap<Role, Secret>,
+    /// The dispatchers that executors go to, in this order, when this one is gone for good.
+    fallbacks: Vec<AccessFile>,
     /// Where it was read from, for messages.
     path: Option<PathBuf>,
 }
+
+/// The most dispatchers that an access file names beside its own.
+pub const FALLBACKS_MAX: usize = 16;
 
 /// Why an access file could not be found, read, written or used.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +86,12 @@ pub enum AccessError {
         path: PathBuf,
         /// The field that is missing.
         field: &'static str,
+    },
+    /// The file names more dispatchers than are kept.
+    #[error("{path} names more than {FALLBACKS_MAX} dispatchers to fall back on: name fewer")]
+    Fallbacks {
+        /// The file.
+        path: PathBuf,
     },
     /// The file holds no secret for the wanted role.
     #[error(fmt = write_no_secret)]
@@ -168,7 +179,8 @@ impl AccessFile {
         secrets: BTreeMap<Role, Secret>,
     ) -> AccessFile {
         let fingerprint = (level == Level::Encrypt).then_some(fingerprint);
-        AccessFile { dispatcher, addresses, level, fingerprint, secrets, path: None }
+        let fallbacks = Vec::new();
+        AccessFile { dispatcher, addresses, level, fingerprint, secrets, fallbacks, path: None }
     }
 
     /// An access file to the same dispatcher that opens one instance and
@@ -176,7 +188,28 @@ impl AccessFile {
     #[must_use]
     pub fn for_instance(&self, instance: u64, secret: Secret) -> AccessFile {
         let secrets = BTreeMap::from([(Role::Instance(instance), secret)]);
-        AccessFile { secrets, path: None, ..self.clone() }
+        AccessFile { secrets, fallbacks: Vec::new(), path: None, ..self.clone() }
+    }
+
+    /// An access file that also opens these dispatchers to executors, which go to them when
+    /// its own is gone for good.
+    ///
+    /// # Errors
+    /// [`AccessError::NoSecret`] if one of the files is not for executors.
+    pub fn with_fallbacks(self, fallbacks: &[AccessFile]) -> Result<AccessFile, AccessError> {
+        let mut others = Vec::new();
+        for access in fallbacks {
+            let secret = access.secret(Role::Executor)?.clone();
+            let secrets = BTreeMap::from([(Role::Executor, secret)]);
+            others.push(AccessFile { secrets, fallbacks: Vec::new(), ..access.clone() });
+        }
+        Ok(AccessFile { fallbacks: others, ..self })
+    }
+
+    /// The dispatchers that the file opens, its own first.
+    pub fn in_order(self) -> impl Iterator<Item = AccessFile> {
+        let (own, others) = (AccessFile { fallbacks: Vec::new(), ..self.clone() }, self.fallbacks);
+        std::iter::once(own).chain(others)
     }
 
     /// Chooses the file to load: the one that is named explicitly, else the one
@@ -219,7 +252,18 @@ impl AccessFile {
         if format != u64::from(ACCESS_FILE_FORMAT) {
             return Err(AccessError::Format { path: path.to_owned(), format });
         }
-        let stored: Stored = serde_json::from_slice(bytes).map_err(malformed)?;
+        let mut stored: Stored = serde_json::from_slice(bytes).map_err(malformed)?;
+        let fallbacks = std::mem::take(&mut stored.fallbacks);
+        if fallbacks.len() > FALLBACKS_MAX {
+            return Err(AccessError::Fallbacks { path: path.to_owned() });
+        }
+        let others = fallbacks.into_iter().map(|other| AccessFile::of(other, path));
+        let fallbacks = others.collect::<Result<_, _>>()?;
+        Ok(AccessFile { fallbacks, ..AccessFile::of(stored, path)? })
+    }
+
+    /// What a section of a file says of one dispatcher.
+    fn of(stored: Stored, path: &Path) -> Result<AccessFile, AccessError> {
         let incomplete = |field| AccessError::Incomplete { path: path.to_owned(), field };
         if stored.addresses.is_empty() {
             return Err(incomplete("addresses"));
@@ -233,6 +277,7 @@ impl AccessFile {
             level: stored.level,
             fingerprint: stored.fingerprint,
             secrets: stored.secrets.into_iter().map(|(role, secret)| (role.0, secret.0)).collect(),
+            fallbacks: Vec::new(),
             path: Some(path.to_owned()),
         })
     }
@@ -250,7 +295,11 @@ impl AccessFile {
     /// The text of the file.
     #[must_use]
     pub fn text(&self) -> Zeroizing<Vec<u8>> {
-        to_json(&Stored {
+        to_json(&self.stored())
+    }
+
+    fn stored(&self) -> Stored {
+        Stored {
             format: ACCESS_FILE_FORMAT,
             dispatcher: self.dispatcher,
             addresses: self.addresses.clone(),
@@ -261,7 +310,8 @@ impl AccessFile {
                 .iter()
                 .map(|(role, secret)| (StoredRole(*role), StoredSecret(secret.clone())))
                 .collect(),
-        })
+            fallbacks: self.fallbacks.iter().map(AccessFile::stored).collect(),
+        }
     }
 
     /// The secret of a role.
@@ -303,6 +353,9 @@ struct Stored {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fingerprint: Option<Fingerprint>,
     secrets: BTreeMap<StoredRole, StoredSecret>,
+    /// The same of other dispatchers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    fallbacks: Vec<Stored>,
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]

@@ -174,15 +174,17 @@ impl Identity {
     /// Writes the dispatcher's access files into `directory`: `access.json` for
     /// the owner with the secrets of all fixed roles, and one with its own
     /// secret alone for each of client, executor and observer
-    /// (`access-client.json` and so on).
+    /// (`access-client.json` and so on). That of executors opens the `fallbacks` as well.
     ///
     /// # Errors
-    /// [`AccessError::File`] if the system refuses to write one.
+    /// [`AccessError::File`] if the system refuses to write one, and
+    /// [`AccessError::NoSecret`] if a fallback is not for executors.
     pub fn write_access_files(
         &self,
         directory: &Path,
         level: Level,
         addresses: &[String],
+        fallbacks: &[AccessFile],
     ) -> Result<(), AccessError> {
         // The owner's file comes last: a process that waits for it finds the
         // others there.
@@ -191,7 +193,11 @@ impl Identity {
                 Role::Owner => ("access.json".to_owned(), Role::FIXED.to_vec()),
                 role => (format!("access-{role}.json"), vec![role]),
             };
-            self.access_file(level, addresses, &roles).write(&directory.join(name))?;
+            let mut access = self.access_file(level, addresses, &roles);
+            if role == Role::Executor {
+                access = access.with_fallbacks(fallbacks)?;
+            }
+            access.write(&directory.join(name))?;
         }
         Ok(())
     }
