@@ -75,6 +75,11 @@ impl Names {
         self.instances.get(&id).map(|name| &**name).filter(|name| !name.is_empty())
     }
 
+    /// All executors, by number.
+    pub(crate) fn executors(&self) -> impl Iterator<Item = (&ExecutorId, &Arc<str>)> {
+        self.executors.iter()
+    }
+
     /// The name of an executor, if it is known.
     pub(crate) fn executor(&self, id: ExecutorId) -> Option<&str> {
         self.executors.get(&id).map(|name| &**name)

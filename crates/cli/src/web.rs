@@ -6,9 +6,11 @@
 
 mod answers;
 mod show;
+mod timeline;
 mod watch;
 
 use crate::access::AccessArgs;
+use crate::charts::escape;
 use crate::exit::{Exit, say};
 use crate::query::print;
 use clap::Args;
@@ -24,6 +26,8 @@ use watch::Dashboard;
 
 /// The file with the page's address, beside the access files.
 const FILE: &str = "web.txt";
+/// The file that leads a browser to the page, for as long as its link can be used.
+const LOGIN_FILE: &str = "web-login.html";
 /// Bytes on their way between the page's server and the dispatcher.
 const LINK_BYTES: usize = 1 << 20;
 
@@ -58,7 +62,7 @@ pub(crate) fn web(args: WebArgs) -> Exit {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let code = Login::new(secret.as_bytes()).link(now);
     let link = format!("{}/login?code={code}", url.trim_end_matches('/'));
-    if !args.print && open(&link) {
+    if !args.print && open(&access, &link) {
         say(format_args!("opening {url} in a browser"));
         return Exit::Success;
     }
@@ -83,18 +87,32 @@ fn recorded(access: &AccessFile) -> Result<String, String> {
 }
 
 /// Opens a link in the user's browser, where there is a display. False if there is none.
-fn open(link: &str) -> bool {
+///
+/// Everybody on a machine sees the arguments of programs, so the browser gets the name of a file
+/// of the user's own that leads there.
+fn open(access: &AccessFile, link: &str) -> bool {
     let has = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if !has("DISPLAY") && !has("WAYLAND_DISPLAY") {
         return false;
     }
+    let Some(folder) = access.path().and_then(Path::parent) else { return false };
+    let Ok(file) = std::path::absolute(folder.join(LOGIN_FILE)) else { return false };
+    let link = escape(link);
+    let page = format!(
+        "<!DOCTYPE html><meta charset=\"utf-8\"><meta name=\"referrer\" content=\"no-referrer\">\
+         <meta http-equiv=\"refresh\" content=\"0;url={link}\"><a href=\"{link}\">Go on</a>\n"
+    );
+    if write_private(&file, page.as_bytes()).is_err() {
+        return false;
+    }
+    // Some browsers go on in this process: nobody waits for them.
     let opened = Command::new("xdg-open")
-        .arg(link)
+        .arg(file)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .status();
-    opened.is_ok_and(|status| status.success())
+        .spawn();
+    opened.is_ok()
 }
 
 /// Where to serve the page: an address of this machine, unless that is forced.
@@ -136,6 +154,12 @@ pub(crate) fn serve(
     let url = format!("http://{}\n", reached(server.address()));
     write_private(&folder.join(FILE), url.as_bytes()).map_err(|error| error.to_string())?;
     Ok(server)
+}
+
+/// There is no page: nobody is to look for one where it was before.
+pub(crate) fn serve_none(folder: &Path) {
+    // Where there was none, there is no file.
+    let _ = std::fs::remove_file(folder.join(FILE));
 }
 
 /// Where a browser on this machine reaches a server.

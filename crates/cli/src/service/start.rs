@@ -272,6 +272,9 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
             _ => Exit::failure(error),
         })?;
     }
+    if page.is_none() {
+        crate::web::serve_none(&dir);
+    }
     let page = page.map(|page| {
         let observer = identity.access_file(level, &addresses, &[Role::Observer]);
         crate::web::serve(page, &handle, &observer, &dir)

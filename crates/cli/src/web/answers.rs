@@ -1,6 +1,7 @@
 //! Answers to what the page asks.
 
 use super::show::{history, instance};
+use super::timeline::timeline;
 use super::watch::Dashboard;
 use crate::query::{Chosen, executor_json, explain_instance, explain_task, task_json};
 use crate::top::board::takes_nothing;
@@ -28,6 +29,7 @@ pub(super) async fn answer(dashboard: &Dashboard, question: &Question) -> Result
         "executors" => executors(dashboard, question),
         "tasks" => tasks(dashboard, question).await,
         "task" => task(dashboard, question).await,
+        "timeline" => timeline(dashboard, question, &client(dashboard)?).await,
         "explain" => explain(dashboard, question).await,
         _ => Err(Answer::NotFound("there is no such question".to_owned())),
     }
@@ -49,7 +51,7 @@ fn page_of(question: &Question) -> Result<(usize, usize), Answer> {
 }
 
 /// What a dispatcher said that gave no answer.
-fn refused(error: ClientError) -> Answer {
+pub(super) fn refused(error: ClientError) -> Answer {
     match error {
         ClientError::Refused(reason) => Answer::NotFound(reason.to_string()),
         error => Answer::Unavailable(error.to_string()),

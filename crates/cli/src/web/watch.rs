@@ -1,5 +1,6 @@
 //! Asks the dispatcher while somebody looks, and keeps what its events add up to.
 
+use super::timeline::EventIndex;
 use super::{answers, show};
 use crate::events::Names;
 use crate::top::board::{Board, News};
@@ -36,6 +37,8 @@ pub(super) struct Known {
     pub(super) history: History,
     pub(super) failures: Failures,
     pub(super) names: Names,
+    /// Where events are, by time.
+    pub(super) index: EventIndex,
     /// What the provisioner decided last, the latest first: when, for which queue, and what.
     pub(super) provisioned: VecDeque<(Time, Arc<str>, Arc<str>)>,
     /// Earlier events are still being read.
@@ -136,10 +139,14 @@ impl Dashboard {
                 Err(ClientError::Refused(Refusal::Busy)) => return Ok(()),
                 Err(error) => return Err(error),
             };
-            *next = Some(behind);
+            let began = next.replace(behind);
             let position = Position { file: behind.0, offset: behind.1 };
             let mut known = self.known();
-            known.add(&Blocks { bytes, next: position, is_end });
+            let blocks = Blocks { bytes, next: position, is_end };
+            if let Some(first) = blocks.iter().find(|block| !block.repeats) {
+                known.index.add(first.first, began, blocks.bytes.len());
+            }
+            known.add(&blocks);
             known.is_behind = !is_end;
             if is_end {
                 // The events of the last moments are not written yet.

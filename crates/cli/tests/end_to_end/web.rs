@@ -1,4 +1,7 @@
-//! The dispatcher's page: who may see it, and what it says.
+//! The dispatcher's page: who may see it, what it says, and what a browser makes of it.
+
+mod browser;
+mod driver;
 
 use crate::fixture::{Access, Dispatcher, PATIENCE, Site, poll, poll_for};
 use falkon_trials::trial;
@@ -245,6 +248,32 @@ fn updates_come_as_tasks_end_and_lists_are_exact() {
     let task = page.ask(&format!("task?instance={instance}&task=9"));
     assert_eq!(task["signal"], 9);
     assert!(task["explained"].as_str().unwrap().contains("failed"), "{task}");
+    // The timeline has each of them, and a window around one has that one.
+    let timeline = page.ask("timeline");
+    assert_eq!((&timeline["tasks"], &timeline["executors"]), (&200.into(), &1.into()));
+    let runs = timeline["runs"].as_array().unwrap();
+    let counts = runs.iter().map(|run| run["count"].as_u64().unwrap());
+    assert_eq!(counts.sum::<u64>(), 200);
+    let number = |value: &Value, name: &str| value[name].as_f64().unwrap();
+    let ran: f64 = runs
+        .iter()
+        .map(|run| (number(run, "ended") - number(run, "started")) * number(run, "count"))
+        .sum();
+    let row = &timeline["rows"][0];
+    let bins: Vec<f64> =
+        row["busy"].as_array().unwrap().iter().map(|busy| busy.as_f64().unwrap()).collect();
+    let wide = (number(&timeline, "until") - number(&timeline, "from")) / bins.len() as f64;
+    let drawn = bins.iter().sum::<f64>() * wide;
+    // Bins are rounded to a thousandth of a task.
+    let rounding = 0.0005 * wide * bins.len() as f64 + 1e-3;
+    assert!((drawn - ran).abs() <= rounding, "{drawn} s of {ran} s are drawn");
+    assert_eq!((&row["ended"], &row["failed"]), (&200.into(), &3.into()));
+    let nine = runs.iter().find(|run| run["first"] == 9).unwrap();
+    assert_eq!((&nine["good"], &nine["how"]), (&false.into(), &"failed by signal 9".into()));
+    let (from, until) = (number(nine, "started"), number(nine, "ended"));
+    let zoomed = page.ask(&format!("timeline?from={from}&until={until}"));
+    let zoomed = zoomed["runs"].as_array().unwrap();
+    assert!(zoomed.iter().any(|run| run["first"] == 9) && zoomed.len() < runs.len());
     let waits = page.ask(&format!("explain?instance={paused}"));
     assert!(waits["explained"].as_str().unwrap().contains("paused"), "{waits}");
     assert_eq!(page.ask("executors?state=idle")["count"], 1);
@@ -256,6 +285,7 @@ fn updates_come_as_tasks_end_and_lists_are_exact() {
         ("tasks?instance=0&state=none", 400),
         ("executors?state=none", 400),
         ("history?scale=4", 400),
+        ("timeline?from=now", 400),
         ("task?instance=0&task=1000000000", 404),
         ("task?instance=77&task=0", 404),
         ("explain?instance=77", 404),
@@ -285,6 +315,11 @@ fn observers_see_tasks_and_change_none() {
     ] {
         observer.run(command, &args).exits(2);
     }
+    // Nor is there a page where one was before.
+    std::fs::write(site.path("d/web.txt"), "http://127.0.0.1:1").unwrap();
+    let mut dispatcher = dispatcher;
+    dispatcher.kill();
+    dispatcher.start();
     let none = dispatcher.access().run("web", &["--print"]).exits(2);
     none.says("start the dispatcher with --web");
     site.run(["start", "--dir", &site.text("e"), "--web", "0.0.0.0:0"]).exits(2).says("ssh -L");

@@ -16,7 +16,10 @@
     : seconds < 1 ? `${few(seconds * 1e3)} ms` : seconds < 120 ? `${few(seconds)} s`
     : seconds < 7200 ? `${few(seconds / 60)} min` : seconds < 172800 ? `${few(seconds / 3600)} h`
     : `${few(seconds / 86400)} d`;
-  const time = (seconds) => new Date(seconds * 1000).toISOString().replace("T", " ").slice(0, 23);
+  // Sweden writes dates in their order; the browser's own time zone, as in charts.
+  const time = (seconds) => new Date(seconds * 1000).toLocaleString("sv-SE", { year: "numeric",
+    month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
+    fractionalSecondDigits: 3 }).replace(",", ".");
 
   /** Asks the server; the text of a refusal is the error. */
   const ask = async (name, values = {}) => {
@@ -376,6 +379,138 @@
       open(name, element("p", {}, error.message));
     }
   };
+
+  // The timeline: a row for each executor, stronger where it did more; single tasks where they are few
+
+  const ROWS = 20;
+  const ROW_PIXELS = 18;
+  const ruler = element("canvas").getContext("2d");
+  const line = { plot: null, shown: null, from: null, until: null };
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const timelineTable = new Table(at("timeline-table"), [
+    { title: "Executor", kind: "name", text: (row) => row.name },
+    { title: "Tasks", text: (row) => count(row.ended) },
+    { title: "Not well", text: (row) => count(row.failed) },
+    { title: "Tasks at a time, mean", text: (row) => few(row.busy.reduce((a, b) => a + b, 0) / row.busy.length) },
+    { title: "Most", text: (row) => few(Math.max(...row.busy)) },
+  ], "No executor is known.");
+
+  /** Draws the answer that is there; `plot` has places for times and rows. */
+  const paint = (plot) => {
+    const { shown } = line;
+    const { ctx, bbox } = plot;
+    const x = (seconds) => plot.valToPos(seconds, "x", true);
+    const y = (row) => bbox.top + row * bbox.height / Math.max(1, shown.rows.length);
+    const height = bbox.height / Math.max(1, shown.rows.length);
+    const most = Math.max(1e-9, ...shown.rows.flatMap((row) => row.busy));
+    const places = new Map(shown.rows.map((row, place) => [row.executor, place]));
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    ctx.clip();
+    if (shown.runs === null) {
+      ctx.fillStyle = css("--c0");
+      const width = (shown.until - shown.from) / shown.rows[0]?.busy.length;
+      shown.rows.forEach((row, place) => row.busy.forEach((busy, bin) => {
+        if (busy <= 0) return;
+        ctx.globalAlpha = 0.15 + 0.85 * busy / most;
+        const left = x(shown.from + bin * width);
+        ctx.fillRect(left, y(place) + 1, x(shown.from + (bin + 1) * width) - left, height - 2);
+      }));
+    } else {
+      // Tasks that overlap on an executor lie in lanes.
+      const lanes = new Map();
+      const placed = [...shown.runs].sort((a, b) => a.started - b.started).map((run) => {
+        const ends = lanes.get(run.executor) || [];
+        lanes.set(run.executor, ends);
+        const free = ends.findIndex((end) => end <= run.started + 1e-9);
+        const lane = free < 0 ? ends.length : free;
+        ends[lane] = run.ended;
+        return { run, lane };
+      });
+      line.boxes = placed.map(({ run, lane }) => {
+        const all = lanes.get(run.executor).length;
+        const left = x(run.started);
+        const box = { run, left, width: Math.max(1, x(run.ended) - left),
+          top: y(places.get(run.executor)) + 1 + lane * (height - 2) / all, height: (height - 2) / all };
+        ctx.fillStyle = css(run.good ? "--c0" : "--c7");
+        ctx.globalAlpha = 0.85;
+        ctx.fillRect(box.left, box.top, Math.max(1, box.width - 1), Math.max(1, box.height - 0.5));
+        return box;
+      });
+    }
+    ctx.restore();
+  };
+
+  const showTimeline = async () => {
+    const note = at("timeline-note");
+    note.textContent = "reading …";
+    const shown = await ask("timeline", { from: line.from, until: line.until, row: timelinePager.from, count: ROWS });
+    Object.assign(line, { shown, from: shown.from, until: shown.until, boxes: [] });
+    const place = at("timeline-plot");
+    const font = "12px system-ui, sans-serif";
+    const axis = { stroke: () => css("--soft"), font, grid: { stroke: () => css("--rule"), width: 1 },
+      ticks: { stroke: () => css("--rule"), width: 1, size: 4 } };
+    const names = shown.rows.map((row) => row.name.length > 18 ? `${row.name.slice(0, 17)}…` : row.name);
+    ruler.font = font;
+    const wide = Math.ceil(Math.max(20, ...names.map((name) => ruler.measureText(name).width))) + 14;
+    const clock = (value) => time(value).slice(11, shown.until - shown.from < 10 ? 23 : 19);
+    const rows = shown.rows.length;
+    if (line.plot) line.plot.destroy();
+    place.replaceChildren();
+    line.plot = new uPlot({
+      width: Math.max(place.clientWidth, 120),
+      height: 34 + Math.max(2, shown.rows.length) * ROW_PIXELS,
+      padding: [4, 34, 0, 0],
+      scales: { x: { time: false, range: () => [shown.from, shown.until] },
+        y: { auto: false, range: () => [0, Math.max(1, rows)] } },
+      axes: [
+        { ...axis, size: 26, space: 90, values: (_, all) => all.map(clock) },
+        { ...axis, size: wide, gap: 4, splits: () => names.map((_, row) => row + 0.5),
+          values: () => [...names].reverse(), grid: { show: false } },
+      ],
+      legend: { show: false },
+      cursor: { y: false, drag: { x: true, y: false, setScale: false } },
+      series: [{}, { paths: () => null, points: { show: false } }],
+      hooks: { draw: [paint], setSelect: [(plot) => {
+        if (plot.select.width < 4) return;
+        const from = plot.posToVal(plot.select.left, "x");
+        move(from, plot.posToVal(plot.select.left + plot.select.width, "x"));
+      }] },
+    }, [[shown.from, shown.until], [0, 0]], place);
+    line.plot.over.addEventListener("dblclick", () => move(null, null));
+    line.plot.over.addEventListener("click", (event) => {
+      const [left, top] = [event.offsetX, event.offsetY].map((value) => value * uPlot.pxRatio);
+      const { bbox } = line.plot;
+      const found = line.boxes.find((box) => left + bbox.left >= box.left && left + bbox.left <= box.left + box.width
+        && top + bbox.top >= box.top && top + bbox.top <= box.top + box.height);
+      if (found) openTask(found.run.instance, found.run.first);
+    });
+    timelineTable.show(shown.rows, (row) => row.executor);
+    at("timeline-details").hidden = false;
+    timelinePager.show(shown.executors);
+    for (const name of ["all", "in", "out", "left", "right"]) at(`timeline-${name}`).disabled = false;
+    note.textContent = `${count(shown.tasks)} tasks on these executors in ${span(shown.until - shown.from)} from ` +
+      `${time(shown.from)}, of those that had ended by ${time(shown.read).slice(11)}. ` +
+      (shown.runs ? "Each box is a task, or several that ended alike; a click opens it." : "Stronger where more ran.");
+  };
+  const look = () => showTimeline().catch((error) => { at("timeline-note").textContent = error.message; });
+  const move = (from, until) => { line.from = from; line.until = until; look(); };
+  const timelinePager = new Pager(at("timeline-pager"), ROWS, look);
+  at("timeline-show").addEventListener("click", () => move(null, null));
+  at("timeline-all").addEventListener("click", () => move(null, null));
+  const steps = { in: [0.25, -0.25], out: [-0.5, 0.5], left: [-0.5, -0.5], right: [0.5, 0.5] };
+  for (const [name, [begin, end]] of Object.entries(steps)) {
+    at(`timeline-${name}`).addEventListener("click", () => {
+      const wide = line.until - line.from;
+      move(Math.max(0, line.from + begin * wide), line.until + end * wide);
+    });
+  }
+  new ResizeObserver(() => {
+    const width = at("timeline-plot").clientWidth;
+    if (line.plot && Math.abs(width - line.plot.width) >= 1) line.plot.setSize({ width, height: line.plot.height });
+  }).observe(at("timeline-plot"));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => line.plot && line.plot.redraw(false));
 
   // What comes once a second
 
