@@ -86,7 +86,7 @@ impl Line {
     }
 
     /// The same line, as one that cannot be exceeded.
-    pub(crate) fn as_bound(self) -> Line {
+    pub(crate) fn into_bound(self) -> Line {
         Line { is_bound: true, ..self }
     }
 }

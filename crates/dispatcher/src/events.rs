@@ -323,10 +323,7 @@ impl Writer {
                     return;
                 }
             }
-            due = match self.span {
-                None => None,
-                Some(_) => Some(due.unwrap_or_else(|| Instant::now() + FLUSH)),
-            };
+            due = self.span.map(|_| due.unwrap_or_else(|| Instant::now() + FLUSH));
         }
     }
 

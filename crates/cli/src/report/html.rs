@@ -107,7 +107,7 @@ fn charts(shown: &Shown) -> Vec<Chart> {
             "Slots",
             "slots",
             Kind::Lines,
-            vec![mean("in use", Measure::Running), mean("there", Measure::Slots).as_bound()],
+            vec![mean("in use", Measure::Running), mean("there", Measure::Slots).into_bound()],
         ),
         chart("Executors", "executors", Kind::Lines, vec![mean("there", Measure::Executors)]),
     ]

@@ -150,7 +150,7 @@ fn charts(run: &Run) -> Vec<Chart> {
         None,
         vec![
             Line::of_means("results", between(&samples, delivered)),
-            Line::of_means("ideal", rates.clone()).as_bound(),
+            Line::of_means("ideal", rates.clone()).into_bound(),
         ],
     )];
     if let Some(inputs) = &scenario.workload.inputs {
@@ -208,7 +208,7 @@ fn data_charts(
     let mut rates = by_source(&|bytes, seconds| bytes.map(|of| of / seconds / GIGABIT_BYTES));
     let task_gigabits = object_bytes as f64 * f64::from(per_task) / GIGABIT_BYTES;
     let best = ideal.iter().map(|(at, rate)| (*at, rate * task_gigabits)).collect();
-    rates.push(Line::of_means("ideal", best).as_bound());
+    rates.push(Line::of_means("ideal", best).into_bound());
     let shares = by_source(&|bytes, _| {
         let all: f64 = bytes.iter().sum();
         bytes.map(|of| if all > 0.0 { of * 100.0 / all } else { 0.0 })

@@ -20,7 +20,7 @@ fn a_task_with_more_memory_than_it_asked_for_fails_with_a_cause_and_its_neighbou
             serde_json::json!({"id": "after", "command": ["touch", "gate"], "memory": 0}),
         ];
         let lines: Vec<String> = tasks.iter().map(ToString::to_string).collect();
-        site.write("tasks.jsonl", &lines.join("\n"));
+        site.write("tasks.jsonl", lines.join("\n"));
         let run = ["run", "--json", "-j", "2", "--memory", "64MiB", "--memory-limits", how];
         let ran = site.run([&run[..], &["--tasks", "tasks.jsonl"]].concat()).exits(1);
         let of = |id: &str| {

@@ -150,11 +150,11 @@ impl History {
         let about = instance_of(&event.what);
         let before = about.map_or((0, 0), |instance| self.waits_and_runs(instance));
         match &event.what {
-            What::ExecutorJoined { executor, capacity, .. } => {
-                if !self.tally.executors.contains_key(executor) {
-                    self.levels.executors += 1;
-                    self.levels.cpus_milli += u64::from(capacity.cpus_milli);
-                }
+            What::ExecutorJoined { executor, capacity, .. }
+                if !self.tally.executors.contains_key(executor) =>
+            {
+                self.levels.executors += 1;
+                self.levels.cpus_milli += u64::from(capacity.cpus_milli);
             }
             What::ExecutorGone { executor, .. } => {
                 if let Some(gone) = self.tally.executors.remove(executor) {
