@@ -40,6 +40,17 @@ def fetched_from_any(clusters: Sequence[str], url: str) -> Any:
     raise FalkonError("; ".join(errors))
 
 
+def version_of(url: str) -> Any:
+    """In which version an object is at its source: ``url``, ``version`` and ``size``."""
+    import json
+
+    argv = [find(), "data", "version", "--json", "--", url]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise FalkonError(done.stderr.strip() or "falkon data version failed")
+    return json.loads(done.stdout)
+
+
 def fetched(access: str, keep: Tuple[int, ...], url: str) -> Any:
     """The value that an object in a cache is, which the access file opens; ``keep`` are
     files that the program finds open."""

@@ -1,9 +1,10 @@
-"""Software that calls find: an archive with an interpreter, unpacked once on each executor."""
+"""Software that calls find: an archive or a directory with an interpreter, unpacked once on
+each executor."""
 
 import os
 from typing import Any, List, Sequence, Tuple, Union
 
-from ._files import file_of
+from ._files import File, file_of
 
 Place = Union[str, "os.PathLike[str]"]
 
@@ -21,9 +22,10 @@ class Environment:
         if not isinstance(archive, (str, os.PathLike)):
             raise TypeError(
                 "environment=%r is not accepted: it is the path or the URL of an archive, as "
-                "conda-pack and venv-pack make them" % (archive,)
+                "conda-pack and venv-pack make them, or the path of a directory" % (archive,)
             )
-        self.archive = file_of(archive)
+        is_folder = not isinstance(archive, File) and os.path.isdir(archive)
+        self.archive = File.of_folder(os.fspath(archive)) if is_folder else file_of(archive)
 
     @property
     def variable(self) -> Tuple[str, str]:

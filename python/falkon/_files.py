@@ -6,7 +6,7 @@ from typing import Any, Callable, List, Optional, Tuple, Union
 
 from . import _references
 from ._blake3 import digest
-from ._data import asked
+from ._data import asked, version_of
 from ._errors import FalkonError
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, Future
 from ._references import Maker, Uses, file
@@ -103,7 +103,7 @@ class File(os.PathLike):  # type: ignore[type-arg]
     nothing: then it is there too, under a key of its own that ends in ``suffix``.
     """
 
-    __slots__ = ("url", "_made", "_named_from", "_archive")
+    __slots__ = ("url", "_made", "_named_from", "_archive", "_known")
 
     def __init__(self, place: Union[None, str, "os.PathLike[str]"] = None, *, suffix: str = ""):
         self.url: str
@@ -113,6 +113,7 @@ class File(os.PathLike):  # type: ignore[type-arg]
         else:
             self.url, self._named_from = _url(os.fspath(place)), 0
         self._made: Union[None, _Made, Skipped] = None
+        self._known: Optional[Wire] = None
         parts = divided(self.url) if self.is_in_caches else None
         self._archive: Optional[File] = File(parts[0]) if parts else None
 
@@ -124,6 +125,15 @@ class File(os.PathLike):  # type: ignore[type-arg]
         member = File(self.url + "!" + name)
         member._archive = self
         return member
+
+    @classmethod
+    def of_folder(cls, place: str) -> "File":
+        """A directory that calls find unpacked, as it is now: whoever reads it first packs it."""
+        folder = cls(place.rstrip("/") or place)
+        folder.url += "/"
+        now = version_of(folder.url)
+        folder._known = object_of(now["url"], now["version"], now["size"])
+        return folder
 
     @property
     def is_in_caches(self) -> bool:
@@ -182,6 +192,8 @@ class File(os.PathLike):  # type: ignore[type-arg]
 
     def _now(self, session: Maker) -> Wire:
         """The object that it is at this moment."""
+        if self._known is not None:
+            return self._known
         if self.url.startswith(_CACHE):
             return held(session, self.url)
         if not self.url.startswith("/") or divided(self.url):

@@ -82,6 +82,15 @@ class Environments(unittest.TestCase):
         with falkon.Executor(max_workers=2, environment=self.archive) as executor:
             self.check(executor)
 
+    def test_of_a_directory(self):
+        made = os.path.join(self.folder.name, "made")
+        with falkon.Executor(max_workers=2, environment=made) as executor:
+            self.check(executor)
+        with Dispatcher() as dispatcher:
+            dispatcher.executor()
+            with falkon.Executor(dispatcher.access, environment=made + "/") as executor:
+                self.check(executor)
+
     def test_at_a_dispatcher(self):
         with Dispatcher() as dispatcher:
             dispatcher.executor()

@@ -7,6 +7,7 @@ mod list;
 mod mount;
 mod name;
 mod transfer;
+mod version;
 
 pub(crate) use find::held_versions;
 
@@ -46,6 +47,8 @@ enum DataCommand {
     Rm(transfer::RemoveArgs),
     /// Show the objects that are in caches alone as a read-only file system
     Mount(mount::MountArgs),
+    /// Say in which version objects are at their sources now
+    Version(version::VersionArgs),
     /// Forget what earlier tasks did with large objects of these names
     Forget(forget::ForgetArgs),
 }
@@ -70,6 +73,7 @@ pub(crate) fn data(args: DataArgs) -> Exit {
         DataCommand::Get(args) => transfer::get(&args),
         DataCommand::Rm(args) => transfer::remove(&args),
         DataCommand::Mount(args) => mount::mount(&args),
+        DataCommand::Version(args) => version::version(&args),
         DataCommand::Forget(args) => forget::forget(&args),
     }
 }

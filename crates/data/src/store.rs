@@ -1,5 +1,6 @@
 //! Persistent stores behind one interface: POSIX paths, HTTP(S) (read only),
-//! S3 and compatible, and members of archives that are in one of them.
+//! S3 and compatible, members of archives that are in one of them, and directories, which
+//! are read as archives.
 //!
 //! [`StoreUrl`] says where an object is, [`Stores`] finds out its size and
 //! version, copies it (or a range of it) into a local file, and copies local
@@ -12,6 +13,7 @@
 
 mod copy;
 mod error;
+mod folder;
 mod http;
 mod member;
 mod posix;
@@ -62,7 +64,8 @@ pub struct Resolved {
     /// The size in bytes; `None` if the store does not give it (some web
     /// servers).
     pub bytes: Option<u64>,
-    /// The version: "size-mtime in ns" of a POSIX file, else the ETag, else
+    /// The version: "size-mtime in ns" of a POSIX file, "tree:" and a hash of all names,
+    /// sizes and times of a directory, else the ETag, else
     /// "Last-Modified size"; empty if the store gives none of them.
     pub version: String,
 }
@@ -202,6 +205,7 @@ impl Stores {
     async fn resolve_whole(&self, url: &StoreUrl) -> Result<Resolved, StoreError> {
         match url {
             StoreUrl::Posix(path) => posix::resolve(path, self.file_limit).await,
+            StoreUrl::Folder(path) => folder::resolve(path, self.file_limit).await,
             StoreUrl::Web(web) => http::resolve(&self.web(web)?, web).await,
             StoreUrl::S3 { bucket, key } => self.s3.resolve(url, bucket, key).await,
             StoreUrl::Member { .. } => {
@@ -225,6 +229,7 @@ impl Stores {
     ) -> Result<Fetched, StoreError> {
         match url {
             StoreUrl::Posix(path) => posix::fetch(path, want, target, self.file_limit).await,
+            StoreUrl::Folder(path) => folder::fetch(path, want, target, self.file_limit).await,
             StoreUrl::Web(web) => {
                 http::fetch(&self.web(web)?, web, want, &mut Sink::new(target)).await
             }
@@ -245,7 +250,7 @@ impl Stores {
     pub async fn put(&self, source: &Path, url: &StoreUrl) -> Result<Resolved, StoreError> {
         match url {
             StoreUrl::Posix(path) => posix::put(source, path).await,
-            StoreUrl::Web(_) | StoreUrl::Member { .. } => {
+            StoreUrl::Web(_) | StoreUrl::Member { .. } | StoreUrl::Folder(_) => {
                 Err(StoreError::ReadOnly { url: url.to_string() })
             }
             StoreUrl::S3 { bucket, key } => self.s3.put(source, url, bucket, key).await,

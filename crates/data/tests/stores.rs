@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "stores/folder.rs"]
+mod folder;
 #[path = "stores/members.rs"]
 mod members;
 #[path = "stores/s3.rs"]

@@ -112,6 +112,9 @@ fn plan(sources: &[OsString]) -> Result<Plan, Exit> {
         PlanArgs { words: ["@sleep", "0"].map(OsString::from).into(), ..PlanArgs::default() };
     plan.options.reads_held = true;
     for (number, source) in (1..).zip(sources) {
+        if source.is_empty() {
+            return Err(Exit::usage("a source is empty: give a path, a URL or cache:KEY"));
+        }
         if has_value(source.as_bytes()) {
             return Err(Exit::usage(format_args!(
                 "{} has a placeholder for values in it, and there are none: give the object \
@@ -121,7 +124,11 @@ fn plan(sources: &[OsString]) -> Result<Plan, Exit> {
         }
         let mut input = OsString::from(format!("{number}="));
         input.push(source);
-        plan.options.input.push(input);
+        match source.as_bytes().ends_with(b"/") {
+            // A directory, which is unpacked where it arrives.
+            true => plan.options.unpack.push(input),
+            false => plan.options.input.push(input),
+        }
     }
     make_plan(&plan, true)
 }

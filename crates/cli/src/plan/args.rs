@@ -138,7 +138,8 @@ pub(crate) struct TaskOptions {
     pub(crate) input: Vec<OsString>,
     /// An archive that a task finds unpacked: NAME=ARCHIVE; may be repeated
     ///
-    /// ARCHIVE is a data object (see --input): a .tar, .tar.gz or .tar.zst. It is brought to
+    /// ARCHIVE is a data object (see --input): a .tar, .tar.gz or .tar.zst, or a directory
+    /// (its path with a slash at the end), which is packed on the way. It is brought to
     /// each machine once and unpacked there once, for all tasks; NAME in a task's own directory
     /// leads to it, and nobody may write there. An environment that conda-pack has packed is
     /// told its place (bin/conda-unpack); one of venv-pack needs nothing.

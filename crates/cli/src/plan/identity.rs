@@ -60,7 +60,8 @@ impl Plan {
             Declared::Object { source, .. } if source.starts_with(CACHE_SCHEME) => None,
             Declared::Object { source, .. } => {
                 match StoreUrl::parse_in(std::str::from_utf8(source).ok()?, base) {
-                    Ok(StoreUrl::Posix(path)) => Some(vec![path]),
+                    // Of a directory only itself: what is in it may be a lot, for each task.
+                    Ok(StoreUrl::Posix(path) | StoreUrl::Folder(path)) => Some(vec![path]),
                     Ok(StoreUrl::Member { archive, .. }) => match *archive {
                         StoreUrl::Posix(path) => Some(files_of_set(path)),
                         _ => None,

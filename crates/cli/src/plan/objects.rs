@@ -46,9 +46,11 @@ pub(crate) fn check(command: &Command, class: &TaskClass) -> Result<(), PlanErro
         return wrong(ObjectError::Builtin);
     }
     let mut names: Vec<&[u8]> = Vec::new();
-    let read = objects(&command.inputs).map(|object| (object, false));
-    let written = objects(&command.outputs).map(|object| (object, true));
-    for ((name, source), is_written) in read.chain(written) {
+    let unpacked = archives.len();
+    let read = objects(&command.inputs).enumerate();
+    let read = read.map(|(place, object)| (object, false, place < unpacked));
+    let written = objects(&command.outputs).map(|object| (object, true, false));
+    for ((name, source), is_written, is_unpacked) in read.chain(written) {
         let shown = || String::from_utf8_lossy(name).into_owned();
         let folder = written_folder(name).filter(|_| is_written);
         if !is_inner_name(folder.unwrap_or(name)) {
@@ -76,6 +78,10 @@ pub(crate) fn check(command: &Command, class: &TaskClass) -> Result<(), PlanErro
             // is told by whoever submits.
             match StoreUrl::parse_in(source, Path::new("/")) {
                 Err(error) => return wrong(ObjectError::Place { name: shown(), error }),
+                Ok(StoreUrl::Folder(_)) if !is_unpacked => {
+                    let place = source.to_owned();
+                    return wrong(ObjectError::Directory { name: shown(), place });
+                }
                 Ok(StoreUrl::Web(target)) if is_written => {
                     return wrong(ObjectError::ReadOnly { name: shown(), target });
                 }
@@ -144,6 +150,16 @@ pub(crate) fn source_key(source: &[u8], current_dir: &[u8]) -> Vec<u8> {
             let path = files::normalized(current_dir, path.as_os_str().as_bytes());
             match str::from_utf8(&path).is_ok_and(|path| split_member(path).is_some()) {
                 true => StoreUrl::Posix(files::as_path(&path).to_owned()).to_string().into(),
+                false => path,
+            }
+        }
+        Ok(Ok(StoreUrl::Folder(path))) => {
+            let mut path = files::normalized(current_dir, path.as_os_str().as_bytes());
+            if path.last() != Some(&b'/') {
+                path.push(b'/');
+            }
+            match str::from_utf8(&path).is_ok_and(|path| split_member(path).is_some()) {
+                true => StoreUrl::Folder(files::as_path(&path).to_owned()).to_string().into(),
                 false => path,
             }
         }

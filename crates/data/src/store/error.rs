@@ -25,12 +25,6 @@ pub enum UrlError {
         /// The text.
         text: String,
     },
-    /// A path that ends like a directory's.
-    #[error("`{text}` names a directory: name a file, or pack the directory")]
-    Directory {
-        /// The text.
-        text: String,
-    },
     /// A scheme that is not known.
     #[error(
         "`{text}` has the unknown scheme `{scheme}`: use a path, or a file:, http:, https: or s3: \

@@ -210,7 +210,10 @@ fn plain(path: &Path, file: &Metadata) -> Result<(), StoreError> {
     if file.is_file() {
         return Ok(());
     }
-    let what = if file.is_dir() { "a directory" } else { "not a plain file" };
+    let what = match file.is_dir() {
+        true => "a directory (--unpack NAME=DIRECTORY/, with a slash, has it packed)",
+        false => "not a plain file",
+    };
     Err(StoreError::Refused { url: path.display().to_string(), reason: format!("it is {what}") })
 }
 

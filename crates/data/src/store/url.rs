@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use falkon_core::archive::{place, split_member};
 
-use super::UrlError;
+use super::{UrlError, folder};
 
 /// Where an object is. Its text (`Display`) is canonical: a plain absolute
 /// path, or a URL.
@@ -13,6 +13,9 @@ use super::UrlError;
 pub enum StoreUrl {
     /// An absolute path of a file system that all who use the object see alike.
     Posix(PathBuf),
+    /// A directory at an absolute path, whose text ends in a slash: as an object it is a tar of
+    /// what is in it.
+    Folder(PathBuf),
     /// An `http:` or `https:` URL.
     Web(String),
     /// An object of S3 or a compatible store.
@@ -34,7 +37,7 @@ pub enum StoreUrl {
 
 impl StoreUrl {
     /// Reads a plain path, or a `file:`, `http:`, `https:` or `s3:` URL. Paths
-    /// must be absolute.
+    /// must be absolute. One that ends in a slash is a directory's.
     ///
     /// # Errors
     /// [`UrlError`], with the text.
@@ -59,10 +62,10 @@ impl StoreUrl {
             return member(text, (archive, name), base);
         }
         let Some((scheme, rest)) = scheme_of(text) else {
-            return path(text, text, base).map(StoreUrl::Posix);
+            return path(text, text, base);
         };
         match scheme.to_ascii_lowercase().as_str() {
-            "file" => file(text, rest, base).map(StoreUrl::Posix),
+            "file" => file(text, rest, base),
             "http" | "https" => web(text).map(StoreUrl::Web),
             "s3" => s3(text, rest),
             _ => Err(UrlError::Scheme { text: text.to_owned(), scheme: scheme.to_owned() }),
@@ -76,6 +79,12 @@ impl fmt::Display for StoreUrl {
             // A name that has what divides an archive from its members is written so that it
             // has not.
             StoreUrl::Posix(path) => match path.display().to_string() {
+                text if split_member(&text).is_some() => {
+                    write!(f, "file://{}", text.replace('%', "%25").replace('!', "%21"))
+                }
+                text => f.write_str(&text),
+            },
+            StoreUrl::Folder(path) => match folder::text(path) {
                 text if split_member(&text).is_some() => {
                     write!(f, "file://{}", text.replace('%', "%25").replace('!', "%21"))
                 }
@@ -119,15 +128,12 @@ fn scheme_of(text: &str) -> Option<(&str, &str)> {
     (named && is_url).then_some((scheme, rest))
 }
 
-/// An absolute path without `.`, doubled slashes and a slash at its end. `..`
-/// stays: what it leads to depends on symbolic links.
-fn path(text: &str, name: &str, base: Option<&Path>) -> Result<PathBuf, UrlError> {
-    let directory = name.ends_with('/') || name.ends_with("/.") || name == ".";
+/// An absolute path without `.`, doubled slashes and a slash at its end, of a file or of a
+/// directory. `..` stays: what it leads to depends on symbolic links.
+fn path(text: &str, name: &str, base: Option<&Path>) -> Result<StoreUrl, UrlError> {
+    let is_folder = name.ends_with('/') || name.ends_with("/.") || name == ".";
     if name.is_empty() {
         return Err(UrlError::Empty);
-    }
-    if directory {
-        return Err(UrlError::Directory { text: text.to_owned() });
     }
     let given = Path::new(name);
     let whole = match base {
@@ -135,11 +141,12 @@ fn path(text: &str, name: &str, base: Option<&Path>) -> Result<PathBuf, UrlError
         None if given.is_absolute() => given.to_owned(),
         None => return Err(UrlError::Relative { text: text.to_owned() }),
     };
-    Ok(whole.components().filter(|part| *part != Component::CurDir).collect())
+    let plain = whole.components().filter(|part| *part != Component::CurDir).collect();
+    Ok(if is_folder { StoreUrl::Folder(plain) } else { StoreUrl::Posix(plain) })
 }
 
 /// The path of a `file:` URL (RFC 8089), whose bytes may be written as `%XX`.
-fn file(text: &str, rest: &str, base: Option<&Path>) -> Result<PathBuf, UrlError> {
+fn file(text: &str, rest: &str, base: Option<&Path>) -> Result<StoreUrl, UrlError> {
     let name = match rest.strip_prefix("//") {
         None => rest,
         Some(rest) => {
@@ -229,6 +236,12 @@ mod tests {
         check("/a/b", "/a/b");
         check("/a//b/./c", "/a/b/c");
         check("/a/../b", "/a/../b");
+        check("/a//b/./", "/a/b/");
+        check("/", "/");
+        check("a/.", "/base/dir/a/");
+        check(".", "/base/dir/");
+        check("file:///a%20b/", "/a b/");
+        check("file:///a%25.zip%21/", "file:///a%25.zip%21/");
         check("x", "/base/dir/x");
         check("./x:y", "/base/dir/x:y");
         check("x:y", "/base/dir/x:y");
@@ -259,7 +272,6 @@ mod tests {
         has("", "empty");
         has("a", "absolute");
         has("file:a", "absolute");
-        has("/a/", "directory");
         has("gs://bucket/a", "gs");
         has("file://host/a", "host");
         has("file:///a%2", "%");

@@ -49,6 +49,17 @@ pub(crate) enum ObjectError {
         #[source]
         error: UrlError,
     },
+    /// A directory where only a file can be.
+    #[error(
+        "the data object `{name}`: `{place}` names a directory: name a file, or have the directory \
+         packed (--unpack, or unpack in a task file)"
+    )]
+    Directory {
+        /// The object's name.
+        name: String,
+        /// The directory.
+        place: String,
+    },
     /// The target can only be read.
     #[error(
         "the output `{name}` cannot be written to {target}: outputs go to a path, an s3: URL or \

@@ -155,6 +155,60 @@ fn task_files_name_archives_and_what_is_wrong_with_one_is_said() {
 }
 
 #[trial]
+fn a_directory_is_packed_once_for_all_executors_and_its_next_version_anew() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    environment(&site, "");
+    let executor = |name: &str| {
+        let cache = format!("{}=64MiB", site.text(&format!("cache-{name}")));
+        dispatcher.executor(name, &["--slots", "2", "--cache", &cache])
+    };
+    let executors = ["a", "b"].map(executor);
+    let env = format!("{}/", site.text("env"));
+    let ahead = access.run_sub(&["data", "broadcast"], &[&env]).exits(0);
+    ahead.says("on 2 of 2 executors");
+    assert_eq!(places(&site).len(), 2, "it is unpacked ahead of the tasks");
+    let unpack = format!("env={env}");
+    let args = ["--range", "1-40", "--unpack", &unpack, "--", "env/bin/tool", "{}"];
+    let results = access.results(&access.submit(&args));
+    for (result, number) in results.iter().zip(1..) {
+        assert_eq!(result["stdout"], format!("hello {number}\n"), "{result}");
+    }
+    assert_eq!(super::all_sources(&results), [40, 0, 0]);
+    site.write("env/greeting", "good morning ");
+    let results = access.results(&access.submit(&args));
+    assert_eq!(results[0]["stdout"], "good morning 1\n");
+    let [_, _, store] = super::all_sources(&results);
+    assert_eq!(store, 1, "the directory is read once");
+    executors.into_iter().for_each(end);
+}
+
+#[trial]
+fn only_what_is_unpacked_can_be_a_directory() {
+    let site = Site::new();
+    environment(&site, "");
+    let inside = ["run", "--unpack", "e=env/", "--", "e/bin/tool", "x"];
+    assert_eq!(site.run(inside).exits(0).text(), "hello x\n");
+    let dot = ["run", "--unpack", "e=./env/.", "--", "e/bin/tool", "y"];
+    assert_eq!(site.run(dot).exits(0).text(), "hello y\n");
+    for args in [["--input", "e=env/"], ["--output", "e=env/"]] {
+        let args = [&["run"], &args[..], &["--", "true"]].concat();
+        site.run(args).exits(2).says("`env/` names a directory").says("--unpack");
+    }
+    let bare = site.run(["run", "--json", "--unpack", "e=env", "--", "true"]).exits(1);
+    let error = bare.results()[0]["error"].as_str().unwrap().to_owned();
+    assert!(error.contains("it is a directory") && error.contains("with a slash"), "{error}");
+    let version = |place: &str| site.run(["data", "version", "--json", place]).exits(0).results();
+    let of_folder = &version("env/")[0];
+    assert_eq!(of_folder["url"], format!("{}/", site.text("env")));
+    assert!(of_folder["version"].as_str().unwrap().starts_with("tree:"), "{of_folder}");
+    assert_eq!(version("env/greeting")[0]["size"], 6);
+    site.run(["data", "version", "none/"]).exits(2).says("there is no ");
+    nothing_is_left(&site);
+}
+
+#[trial]
 fn a_virtual_environment_of_this_machine_is_used_where_it_is_unpacked() {
     let site = Site::new();
     let venv = site.text("venv");

@@ -104,7 +104,7 @@ async fn files_of(
             StoreUrl::S3 { bucket, key } => {
                 StoreUrl::S3 { bucket: bucket.clone(), key: named(key) }
             }
-            StoreUrl::Posix(_) | StoreUrl::Member { .. } => break,
+            StoreUrl::Posix(_) | StoreUrl::Folder(_) | StoreUrl::Member { .. } => break,
         };
         match stores.resolve_whole(&url).await {
             Ok(found) => {
@@ -138,7 +138,7 @@ async fn read(
         StoreUrl::S3 { bucket, key } => {
             stores.s3.fetch(url, (bucket, key), &want, &mut sink).await?
         }
-        StoreUrl::Posix(_) | StoreUrl::Member { .. } => {
+        StoreUrl::Posix(_) | StoreUrl::Folder(_) | StoreUrl::Member { .. } => {
             let reason = "it is not in a store of the network".to_owned();
             return Err(StoreError::Refused { url: url.to_string(), reason });
         }
