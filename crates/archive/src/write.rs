@@ -170,8 +170,8 @@ impl Writer {
     /// Begins to write the set whose first file is at `path`.
     ///
     /// # Errors
-    /// If it exists, unless files are to be added, if its name is that of a file of
-    /// another set, or no thread can be started.
+    /// If it exists, unless files are to be added, if its first file is no archive, if its
+    /// name is that of a file of another set, or no thread can be started.
     pub fn create(path: &Path, options: WriteOptions) -> Result<Writer, WriteError> {
         let name = path.file_name().unwrap_or_default();
         if let Some((whole, number)) = whole_of(name.as_bytes()) {
@@ -181,6 +181,10 @@ impl Writer {
         let Listed { files: existing, unfinished } = listed(path)?;
         if let (Some((_, path)), false) = (existing.first(), options.append) {
             return Err(WriteError::Exists { path: path.clone() });
+        }
+        if let Some((_, first)) = existing.first() {
+            // Nobody could read what is added to a set whose first file is none.
+            Part::open(first)?;
         }
         sweep(&unfinished);
         let number = existing.last().map_or(1, |(number, _)| number + 1);

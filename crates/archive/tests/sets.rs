@@ -271,6 +271,28 @@ fn sets_of_one_directory_do_not_mix() {
 }
 
 #[test]
+fn nothing_is_added_to_a_set_whose_first_file_is_none() {
+    let site = tempfile::tempdir().unwrap();
+    let at = |name: &str| site.path().join(name);
+    std::fs::create_dir(at("directory.zip")).unwrap();
+    std::fs::write(at("text.zip"), "text").unwrap();
+    std::fs::write(at("empty.zip"), "").unwrap();
+    let members = [(b"m".to_vec(), b"data".to_vec())];
+    write(&at("whole.zip"), &members, WriteOptions::default());
+    let whole = std::fs::read(at("whole.zip")).unwrap();
+    std::fs::write(at("cut.zip"), &whole[..whole.len() - 1]).unwrap();
+    let before = listing(site.path());
+    let append = WriteOptions { append: true, ..WriteOptions::default() };
+    for name in ["directory.zip", "text.zip", "empty.zip", "cut.zip"] {
+        let error = Writer::create(&at(name), append).err().unwrap().to_string();
+        assert_eq!(Some(error), Archive::open(&at(name)).err().map(|error| error.to_string()));
+    }
+    assert_eq!(listing(site.path()), before);
+    write(&at("whole.zip"), &members, append);
+    assert_eq!(read(&Archive::open(&at("whole.zip")).unwrap()).len(), 2);
+}
+
+#[test]
 fn what_is_no_regular_file_is_refused_and_not_waited_for() {
     let site = tempfile::tempdir().unwrap();
     let at = |name: &str| site.path().join(name);

@@ -299,7 +299,11 @@ mod tests {
         staged.stage(ItemId(1), &output).unwrap();
         let members = [(ItemId(1), Some(Arc::from("energy")))];
         let write = |archive: &Path| staged.write(archive.to_str().unwrap(), &members);
+        std::fs::write(site.path().join("text.zip"), "text").unwrap();
+        std::fs::create_dir(site.path().join("directory.zip")).unwrap();
         for archive in [
+            &site.path().join("text.zip"),
+            &site.path().join("directory.zip"),
             Path::new("/proc/falkon-test.zip"),
             Path::new("/proc/falkon-test/scores.zip"),
             Path::new("/dev/null/scores.zip"),
