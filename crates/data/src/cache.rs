@@ -47,8 +47,9 @@ use tier::Tier;
 use trees::Trees;
 pub use trees::{Fallen, UnpackingError};
 
-/// The mode of an object, which no task may write.
-const OBJECT_MODE: u32 = 0o444;
+/// The mode of an object, which no task may write. It may be a program: whether its source could
+/// be run is no part of an object.
+const OBJECT_MODE: u32 = 0o555;
 
 /// How far back an object's modification time is set, so that a write a moment
 /// later shows, however coarse the file system's clock.

@@ -229,7 +229,7 @@ fn a_task_that_writes_its_input_does_not_harm_others() {
     let (one, two) = (rig.at("box/sub/one"), rig.at("two"));
     let placed = cache.place(id, &one, Access::Read).unwrap();
     assert_eq!(std::fs::read(&one).unwrap(), b"input");
-    assert_eq!(std::fs::metadata(&one).unwrap().mode() & 0o777, 0o444);
+    assert_eq!(std::fs::metadata(&one).unwrap().mode() & 0o777, 0o555);
     assert!(cache.place(id, &one, Access::Read).is_err(), "a name is given once");
     // A copy is the task's own.
     assert_eq!(cache.place(id, &two, Access::Write).unwrap(), Placed::Copied);

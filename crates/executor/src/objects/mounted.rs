@@ -364,7 +364,7 @@ impl OneFile {
     fn attributes(&self, node: u64) -> Attributes {
         let bytes = self.object.size.unwrap_or(0);
         let modified = self.modified;
-        Attributes { node, is_directory: false, bytes, modified, permissions: 0o444 }
+        Attributes { node, is_directory: false, bytes, modified, permissions: 0o555 }
     }
 }
 
