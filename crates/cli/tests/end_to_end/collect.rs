@@ -193,6 +193,24 @@ fn a_run_that_is_resumed_runs_nothing_again_while_its_archive_is_there() {
 }
 
 #[trial]
+fn where_a_file_of_an_archive_is_lost_its_tasks_alone_run_again() {
+    let site = Site::new();
+    let run = |range: &str, option: &str| {
+        let args = ["run", "--range", range, option, "results", "--output", "out=a.zip!{}"];
+        let command = ["--", "sh", "-c", "echo {} >> ran; echo {} > out"]
+            .map(|word| word.replace("ran", &site.text("ran")));
+        site.run(args.map(str::to_owned).into_iter().chain(command)).exits(0);
+        site.read("ran").split_whitespace().map(str::to_owned).collect::<Vec<_>>().split_off(3)
+    };
+    assert!(run("1-3", "--out").is_empty());
+    assert_eq!(run("1-4", "--resume"), ["4"]);
+    std::fs::remove_file(site.path("a.part2.zip")).unwrap();
+    assert_eq!(run("1-4", "--resume"), ["4", "4"]);
+    assert_eq!(run("1-4", "--resume"), ["4", "4"]);
+    assert_eq!(site.run(["archive", "cat", "a.zip!*"]).exits(0).text().lines().count(), 4);
+}
+
+#[trial]
 fn what_one_task_writes_into_an_archive_another_reads() {
     let site = Site::new();
     let tasks = r#"{"command": ["sh", "-c", "echo energy > out"], "outputs": ["out=a.zip!m/energy"]}

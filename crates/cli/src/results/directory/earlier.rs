@@ -4,6 +4,7 @@
 use super::ledger::{all_there, state_of};
 use super::{BUFFER_BYTES_MAX, DirectoryError, RESULTS, SUPERSEDED, hex, sync_folder};
 use crate::plan::{Plan, TaskFiles};
+use falkon_core::archive::split_member;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -37,6 +38,26 @@ struct Fields<'a> {
     inputs: Option<Cow<'a, str>>,
     #[serde(default)]
     outputs_seen: bool,
+    /// Those that are members of archives: the file that each is in, `!`, and its name.
+    #[serde(borrow)]
+    outputs: Option<Vec<Cow<'a, str>>>,
+}
+
+/// Which files of archives are there, each looked up once.
+#[derive(Default)]
+struct ArchiveFiles(HashMap<String, bool>);
+
+impl ArchiveFiles {
+    /// Whether the file is there that a member is in.
+    fn has(&mut self, member: &str) -> bool {
+        let file = split_member(member).map_or(member, |(file, _)| file);
+        if let Some(known) = self.0.get(file) {
+            return *known;
+        }
+        let is_there = Path::new(file).symlink_metadata().is_ok();
+        self.0.insert(file.to_owned(), is_there);
+        is_there
+    }
 }
 
 /// A line.
@@ -103,6 +124,7 @@ impl Earlier {
     pub(super) fn read(path: &Path, streams: [u64; 2]) -> Result<Earlier, DirectoryError> {
         let mut found = Earlier { entries: Vec::new(), lines: 0, bytes: 0, ends: [0; 2] };
         let mut at = 0;
+        let mut archives = ArchiveFiles::default();
         each_line(path, |line| {
             let malformed =
                 || DirectoryError::Malformed { path: path.to_owned(), line: found.lines + 1 };
@@ -115,6 +137,7 @@ impl Earlier {
                 found.ends[which] = found.ends[which].max(end);
             }
             let bits = |text: &Option<Cow<'_, str>>| text.as_deref().and_then(read_hex);
+            is_whole &= fields.outputs.iter().flatten().all(|member| archives.has(member));
             // Without a digest the task is unknown.
             if let Some(digest) = bits(&fields.digest) {
                 found.entries.push(Entry {
