@@ -88,7 +88,10 @@ pub(crate) fn span(seconds: f64) -> String {
     match seconds {
         s if s < 60.0 => format!("{s:.0} s"),
         s if s < 3600.0 => format!("{:.0} min {:.0} s", (s / 60.0).floor(), s % 60.0),
-        s if s < 1e9 => format!("{:.0} h {:.0} min", (s / 3600.0).floor(), s % 3600.0 / 60.0),
+        s if s < 1e9 => {
+            let (hours, minutes) = ((s / 3600.0).floor(), (s % 3600.0 / 60.0).floor());
+            format!("{hours:.0} h {minutes:.0} min")
+        }
         _ => "long".to_owned(),
     }
 }

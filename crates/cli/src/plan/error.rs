@@ -50,6 +50,12 @@ pub(crate) enum PlanError {
         /// The pattern.
         pattern: String,
     },
+    /// A pattern, or a name, is that of no member.
+    #[error("no member matches `{pattern}`: falkon archive ls lists them")]
+    NoMember {
+        /// The archive and the pattern.
+        pattern: String,
+    },
     /// An archive whose members are named cannot be read.
     #[error("{0}")]
     Archive(#[source] falkon_archive::ReadError),

@@ -31,7 +31,7 @@ pub(super) fn add(
         found += add_of(&archive, wanted, add)?;
     }
     match found {
-        0 => Err(PlanError::NoMatch { pattern: text.to_string_lossy().into_owned() }),
+        0 => Err(PlanError::NoMember { pattern: text.to_string_lossy().into_owned() }),
         _ => Ok(()),
     }
 }

@@ -537,8 +537,8 @@ pub enum RequestError {
     },
     /// A task is to run on each executor, and there is none.
     #[error(
-        "no executor is there that could run it: start one (falkon executor), or run it on those \
-         that join later (--joining)"
+        "no executor is there that offers what it asks for: start one (falkon executor); with \
+         falkon everywhere --joining those that join later run it too"
     )]
     NoExecutors,
     /// Executors that join an instance run a task of it already.

@@ -233,8 +233,8 @@ fn each_member_that_matches_is_a_task() {
     ]);
     assert_eq!(ran.exits(0).sorted(), ["at the topno energy"]);
     for (pattern, said) in [
-        ("scores.zip!*.dat", "no file matches `scores.zip!*.dat`"),
-        ("scores.zip!9/energy.dat", "no file matches"),
+        ("scores.zip!*.dat", "no member matches `scores.zip!*.dat`"),
+        ("scores.zip!9/energy.dat", "no member matches"),
         ("none.zip!*", "there is no archive none.zip"),
     ] {
         site.run(["run", "--each", pattern, "--", "cat", "{}"]).exits(2).says(said);
