@@ -10,6 +10,8 @@ Place = Union[str, "os.PathLike[str]"]
 
 INTERPRETER = "bin/python"
 """Where the interpreter is in an archive, as conda-pack and venv-pack make them."""
+UNPACKS = 8
+"""Which field of a task's class counts the archives that it finds unpacked."""
 INTERPRETER_VARIABLE = "FALKON_WORKER_INTERPRETER"
 """The variable that names it to an executor (docs/workers.md)."""
 
@@ -34,7 +36,7 @@ class Environment:
 
     def task_class(self, of_class: List[Any]) -> List[Any]:
         """A task's class, as the protocol has it, with one archive to unpack."""
-        return [*of_class[:-1], 1]
+        return [*of_class[:UNPACKS], 1, *of_class[UNPACKS + 1 :]]
 
     def files(
         self, files: Tuple[Sequence[Any], Sequence[Any]]
