@@ -240,11 +240,7 @@ impl World {
                             assert_eq!(before, None, "task {task} runs twice at a time");
                         }
                     }
-                    for held in order.cancel {
-                        for task in held.first.0..held.first.0 + held.count {
-                            self.assigned.remove(&task);
-                        }
-                    }
+                    // A task that is to be cancelled ends, too: with its next report.
                 }
                 Action::DropPages { places } => {
                     places.iter().for_each(|place| drop(self.disk.remove(place)));
