@@ -8,6 +8,7 @@ import msgspec
 from ._executor import Executor
 from ._futures import Future
 from ._kinds import Kind
+from ._options import U64_MAX
 
 Text = Union[str, bytes, "os.PathLike[str]"]
 
@@ -15,6 +16,8 @@ _PROCESS = 0
 """The kind of task that a command is."""
 _EACH = 1
 """The template of submissions whose rows are whole commands."""
+_MEMORY_LIMIT = 10
+"""Where a task's class has its limit of memory (``_task_options.py``)."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -24,9 +27,12 @@ class CommandKind(Kind):
     __slots__ = ()
 
     def __init__(self, executor: Executor, **options: Any):
-        # A class of calls, but for the kind of task.
+        # A class of calls, but for the kind of task, and without a limit of memory: what other
+        # workflow systems call a job's memory is what it reserves.
         of_calls = executor.options(**options)._class
-        super().__init__("a command", b"", [[_PROCESS], *of_calls[1:]])
+        of_class = [[_PROCESS], *of_calls[1:]]
+        of_class[_MEMORY_LIMIT] = U64_MAX
+        super().__init__("a command", b"", of_class)
         self.template = _encode([_EACH])
 
 

@@ -194,7 +194,7 @@ class Clients(unittest.TestCase):
         if pandas is not None:
             self.assertEqual(sorted(table["stdout"]), ["0\n", "1\n", "2\n"])
             self.assertTrue((table["ended"] >= table["started"]).all())
-            self.assertEqual(len(report["executors"]), 1)
+            self.assertGreaterEqual(len(report["executors"]), 1)
         else:
             self.assertEqual(sorted(row["stdout"] for row in table), ["0\n", "1\n", "2\n"])
 
