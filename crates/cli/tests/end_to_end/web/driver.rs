@@ -4,6 +4,10 @@ use super::{Response, asked};
 use crate::fixture::{PATIENCE, Running, Site, poll_for};
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Drivers that are started until one has a port.
+const DRIVERS_MAX: usize = 5;
 
 /// A browser with one window; it ends with its driver.
 pub(super) struct Browser {
@@ -19,21 +23,32 @@ fn has(program: &str) -> bool {
     asked.status().is_ok_and(|status| status.success())
 }
 
+/// The port that a driver has said that it listens at.
+fn port_of(said: &str) -> Option<String> {
+    let (_, rest) = said.split_once("started successfully on port ")?;
+    let port: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    (!port.is_empty() && rest.contains('.')).then_some(port)
+}
+
 impl Browser {
     /// Starts a browser, or says that there is none.
     pub(super) fn start(site: &Site, width: u32, height: u32, is_dark: bool) -> Browser {
         if !has("chromedriver") || !has("chromium") {
             falkon_trials::skip("it needs chromium and chromedriver");
         }
-        let mut command = site.program("chromedriver");
-        command.arg("--port=0");
-        let driver = Running::start(command);
-        let port = poll_for("the port of chromedriver", || {
-            let said = driver.printed();
-            let (_, rest) = said.split_once("started successfully on port ")?;
-            let port: String = rest.chars().take_while(char::is_ascii_digit).collect();
-            (!port.is_empty() && rest.contains('.')).then_some(port)
+        // The port that a driver has chosen may be another one's by now: then it ends at once.
+        let started = (0..DRIVERS_MAX).find_map(|_| {
+            let mut command = site.program("chromedriver");
+            command.arg("--port=0");
+            let mut driver = Running::start(command);
+            let found = poll_for("the port of chromedriver, or its end", || {
+                let port = port_of(&driver.printed());
+                let has_ended = || driver.ended_within(Duration::ZERO).map(|_| None);
+                port.map(Some).or_else(has_ended)
+            });
+            found.map(|port| (port, driver))
         });
+        let (port, driver) = started.expect("a driver finds a port");
         let address = format!("127.0.0.1:{port}");
         let mut args = vec![
             "--headless".to_owned(),
