@@ -1,6 +1,6 @@
 //! `falkon retry`: failed tasks run again in their places.
 
-use crate::fixture::{Access, Site, json_lines};
+use crate::fixture::{Access, Site, json_lines, poll};
 use falkon_trials::trial;
 use serde_json::Value;
 
@@ -55,8 +55,11 @@ fn failed_tasks_run_again_under_their_numbers_also_after_a_restart() {
     assert_eq!(statuses(&access, &id).len(), 10);
     let explained = access.run("explain", &["x/5"]).exits(0);
     assert!(explained.text().contains("is done"), "{explained}");
-    let events = access.run("log", &["--kind", "assigned"]).exits(0);
-    assert!(events.text().contains("task 0/5 retried"), "{events}");
+    // Events are written a moment after they happen.
+    poll("an event of the retry", || {
+        let events = access.run("log", &["--kind", "assigned"]).exits(0);
+        events.text().contains("task 0/5 retried")
+    });
 }
 
 #[trial]
