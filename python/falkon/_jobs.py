@@ -122,7 +122,7 @@ class Jobs:
             return found
 
     def cancel(self, numbers: Iterable[int]) -> None:
-        """Cancels jobs; those that run are killed. Nothing is told of their ends."""
+        """Cancels jobs, and kills those that run. The ends of these jobs are not reported."""
         for number in numbers:
             with self._lock:
                 future = self._futures.pop(number, None)

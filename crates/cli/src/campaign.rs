@@ -194,7 +194,7 @@ pub(crate) struct Receiver<'a> {
     progress: Progress,
     /// Tasks whose results were taken in.
     taken: RunSet,
-    /// Those of them that failed, and those that were cancelled.
+    /// The tasks that failed, and the tasks that were cancelled.
     failed: RunSet,
     cancelled: RunSet,
     executors: BTreeMap<ExecutorId, Arc<str>>,

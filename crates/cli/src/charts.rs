@@ -114,7 +114,7 @@ pub(crate) enum Kind {
 /// Values over time.
 #[derive(Debug, Serialize)]
 pub(crate) struct Chart {
-    /// What is drawn.
+    /// The chart's heading.
     pub(crate) title: &'static str,
     /// The vertical quantity's unit.
     pub(crate) unit: &'static str,

@@ -37,7 +37,7 @@ const SHARED: [&str; 14] = [
     "worker_memory_max",
     "share_workers",
 ];
-/// Those of them that have no value.
+/// The shared options that have no value.
 const FLAGS: [&str; 2] = ["share_workers", "pin"];
 /// Options of a run, and what they are called for an executor.
 const RENAMED: [(&str, &str); 3] =

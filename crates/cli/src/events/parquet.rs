@@ -84,9 +84,9 @@ struct Chunk {
 #[derive(Debug)]
 pub(super) struct Table {
     columns: Vec<Column>,
-    /// What was not taken yet.
+    /// Bytes of the file that the caller has not taken yet.
     out: Vec<u8>,
-    /// Bytes of the file before that.
+    /// How many bytes of the file the caller has taken.
     taken: u64,
     groups: Vec<Vec<Chunk>>,
     rows: usize,

@@ -8,7 +8,7 @@ const INTERVALS_MAX: usize = 512;
 /// How long they are at first, in microseconds.
 const INTERVAL_MICROS_MIN: u64 = 1000;
 
-/// What is measured over time.
+/// A quantity of a run that the report shows over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Measure {
     /// Tasks that were accepted and not sent to an executor.
@@ -43,7 +43,7 @@ pub(super) struct Interval {
     pub(super) micros: u64,
     /// Tasks that ended in it.
     pub(super) ended: u64,
-    /// Those of them that did not succeed.
+    /// The ended tasks that did not succeed.
     pub(super) failed: u64,
     means: [f64; MEASURES],
 }
