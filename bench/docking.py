@@ -132,7 +132,7 @@ def main():
     for stage in range(3):
         ratios = [files[stage] / members[stage] for files, members in zip(runs["files"], runs["members"])
                   if members[stage]]
-        rows.append({"stage": stage + 1, "ratio": statistics.median(ratios) if ratios else None,
+        rows.append({"name": "stage %d" % (stage + 1), "stage": stage + 1, "ratio": statistics.median(ratios) if ratios else None,
                      "ratio_min": min(ratios, default=None), "ratio_max": max(ratios, default=None),
                      **{name: statistics.median(one[stage] for one in of) for name, of in runs.items()}})
     if options.json:
