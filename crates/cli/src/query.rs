@@ -25,7 +25,8 @@ pub(crate) use show::{coming_json, counted, executor_json, instance_json, printa
 pub(crate) use tail::{TailArgs, tail};
 pub(crate) use tasks::{TasksArgs, tasks};
 
-use named::{TaskName, What, named_instance, named_status, named_task};
+pub(crate) use named::named_instance;
+use named::{TaskName, What, named_status, named_task};
 
 use crate::access::{AccessArgs, connect, only_instance};
 use crate::campaign::{self, Receiver};

@@ -9,7 +9,8 @@ use crate::data::broadcast::TREES;
 use crate::data::declared::{AssignedData, Declared, Lend, Lists, Located, Peer};
 use crate::data::object::Object;
 use crate::task::{
-    After, Everywhere, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId,
+    After, Everywhere, ExecutorId, Kind, Packed, Range, Resources, Rows, Submission, TaskClass,
+    TaskId,
 };
 use std::sync::Arc;
 
@@ -120,6 +121,12 @@ impl Encoded for Kind {
 }
 
 impl Encoded for TaskId {
+    fn encoded_bytes(&self) -> u64 {
+        self.0.encoded_bytes()
+    }
+}
+
+impl Encoded for ExecutorId {
     fn encoded_bytes(&self) -> u64 {
         self.0.encoded_bytes()
     }

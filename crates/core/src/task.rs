@@ -298,7 +298,7 @@ macro_rules! submission_structs {
         $each!(Range { start, step, count });
         $each!(After { offset, tasks, takes });
         $each!(Declared { objects, inputs, outputs });
-        $each!(Everywhere { joining, offering, executors, lent });
+        $each!(Everywhere { joining, offering, executors, lent, only });
         $each!(Submission {
             count,
             template,

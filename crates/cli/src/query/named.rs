@@ -93,7 +93,7 @@ pub(super) async fn named_task(
 }
 
 /// The instance that a number or a name means.
-pub(super) async fn named_instance(
+pub(crate) async fn named_instance(
     client: &Client,
     text: &str,
 ) -> Result<Result<InstanceId, Exit>, ClientError> {

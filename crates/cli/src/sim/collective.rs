@@ -100,20 +100,34 @@ fn bound_s(scenario: &Scenario) -> f64 {
 }
 
 /// The same, in which a hundredth of the nodes, and at least one, are killed one
-/// after another, and none comes back.
+/// after another, and none comes back. They are spread over the order in which nodes
+/// join, and so over all places in the trees, and that without relation to when each
+/// is killed.
 fn with_deaths(scenario: &Scenario) -> Scenario {
     let mut dying = scenario.clone();
-    let deaths = scenario.nodes_count().div_ceil(NODES_PER_DEATH);
-    let Some(group) = dying.nodes.first_mut() else { return dying };
-    group.count -= deaths;
-    let one = NodeGroup { count: 1, ..*group };
+    let Some(group) = dying.nodes.first().copied() else { return dying };
+    let deaths = group.count.div_ceil(NODES_PER_DEATH);
     let begins = scenario.workload.from.seconds();
-    dying.nodes.extend((0..deaths).map(|number| {
-        let part = (number as f64 + 0.5) / deaths as f64;
+    let each = group.count as f64 / deaths as f64;
+    dying.nodes.clear();
+    let mut nodes = 0;
+    for number in 0..deaths {
+        let at = ((number as f64 + scattered(number, 0.7)) * each) as u64;
+        let part = scattered(number, 0.2);
         let dies = Nanos::from_seconds(begins + part * bound_s(scenario));
-        NodeGroup { until: Some(dies), ..one }
-    }));
+        dying.nodes.push(NodeGroup { count: at - nodes, ..group });
+        dying.nodes.push(NodeGroup { count: 1, until: Some(dies), ..group });
+        nodes = at + 1;
+    }
+    dying.nodes.push(NodeGroup { count: group.count - nodes, ..group });
+    dying.nodes.retain(|group| group.count > 0);
     dying
+}
+
+/// Parts between 0 and 1 that fill the space between evenly, however many are taken.
+fn scattered(number: u64, from: f64) -> f64 {
+    const GOLDEN: f64 = 0.618_033_988_749_895;
+    (from + number as f64 * GOLDEN).fract()
 }
 
 /// A row as a line, with the headings above it if it begins a table.

@@ -135,3 +135,74 @@ fn executors_that_join_run_it_too_until_it_is_interrupted() {
     let results = by_executor(&running.finish().exits(0).results());
     assert_eq!(names(&results), ["a", "b", "c"]);
 }
+
+/// Tasks that each leave a number in a cache.
+fn leave_numbers(access: &Access<'_>, name: &str, count: u32) {
+    let range = format!("1-{count}");
+    let command = ["--", "sh", "-c", "echo $0 > value", "{}"];
+    let made = ["--wait", "--name", name, "--range", &range, "--output", "value=cache:v/{}.n"];
+    access.run("submit", &[&made[..], &command].concat()).exits(0);
+}
+
+/// A command that prints how many numbers it has, and their sum.
+const SUM: [&str; 4] = ["--", "sh", "-c", "cat in/v/* | awk '{ s += $1 } END { print NR, s }'"];
+
+/// How many numbers, and their sum, all tasks together have printed.
+fn summed(printed: &str) -> (u32, u32) {
+    let lines = printed.lines().map(|line| line.split_once(' ').unwrap());
+    let numbers = lines.map(|(count, sum)| (count.parse::<u32>().unwrap(), sum));
+    numbers.fold((0, 0), |all, (count, sum)| (all.0 + count, all.1 + sum.parse::<u32>().unwrap()))
+}
+
+#[trial]
+fn what_is_in_caches_is_read_where_it_is_each_once() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let mut executors = executors(&dispatcher, &["a", "b", "c"]);
+    let ran = access.run("everywhere", &[&["--cached", "in=cache:v/*"], &SUM[..]].concat());
+    ran.exits(2).says("no object is called cache:v/*");
+    leave_numbers(&access, "sweep", 60);
+    let cached = ["--quiet", "--cached", "in=cache:v/*"];
+    let ran = access.run("everywhere", &[&cached[..], &SUM].concat()).exits(0);
+    assert_eq!(summed(ran.text()), (60, 1830), "{ran}");
+    // A second run has the same keys: whose are meant has to be said.
+    leave_numbers(&access, "again", 6);
+    let ran = access.run("everywhere", &[&cached[..], &SUM].concat()).exits(2);
+    ran.says("there are several objects called cache:v/1.n: say whose with --cached-of");
+    let of = |name| [&cached[..], &["--cached-of", name], &SUM].concat();
+    assert_eq!(summed(access.run("everywhere", &of("again")).exits(0).text()), (6, 21));
+    assert_eq!(summed(access.run("everywhere", &of("sweep")).exits(0).text()), (60, 1830));
+    let dry = [&["--dry-run"], &of("sweep")[..]].concat();
+    let ran = access.run("everywhere", &dry).exits(0);
+    let objects = ran.text().lines().map(|line| line.split(' ').nth(1).unwrap());
+    assert_eq!(objects.map(|count| count.parse::<u32>().unwrap()).sum::<u32>(), 60, "{ran}");
+    // What was on an executor alone that is gone is in no cache.
+    executors.pop().unwrap().kill();
+    dispatcher.service().wait_for("executor c");
+    poll("it is known to be gone", || {
+        let ran = access.run("everywhere", &of("sweep"));
+        !ran.succeeded() && ran.err.contains("is in no cache now")
+    });
+}
+
+#[trial]
+fn an_object_on_several_executors_is_read_by_one() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let _executors = executors(&dispatcher, &["a", "b", "c"]);
+    site.write("one", "1\n");
+    let file = site.text("one");
+    access.run_sub(&["data", "put"], &["--replicas", "3", "--key", "v/one", &file]).exits(0);
+    let ran =
+        access.run("everywhere", &[&["--quiet", "--cached", "in=cache:v/*"], &SUM[..]].concat());
+    assert_eq!(ran.exits(0).text(), "1 1\n");
+    for (given, message) in [
+        ("in=v/*", "a folder and a pattern are wanted"),
+        ("/in=cache:v/*", "/in is no folder within the task's"),
+    ] {
+        let ran = access.run("everywhere", &[&["--cached", given], &SUM[..]].concat());
+        ran.exits(2).says(message);
+    }
+}

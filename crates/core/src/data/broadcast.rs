@@ -66,6 +66,15 @@ pub fn parents(members: usize) -> Vec<Parents> {
     parents
 }
 
+/// Who of `members` takes the place of one that is gone: one of its children in the tree
+/// in which it is an inner member, if one of them is inner there too.
+#[must_use]
+pub fn heir(member: usize, members: usize) -> Option<usize> {
+    let (place, tree) = (member / TREES, member % TREES);
+    let child = (2 * place + 1) * TREES + tree;
+    (child < members).then_some(child)
+}
+
 /// A tree that grows by one member after another. Every second member is inner:
 /// they form a complete binary tree. The others are leaves below it.
 #[derive(Default)]
@@ -166,6 +175,27 @@ mod tests {
             for (member, of) in children.iter().enumerate() {
                 assert!(of[member % TREES] <= 2, "{member} of {members} has {of:?}");
                 assert_eq!(of[(member + 1) % TREES], 0, "{member} of {members} is inner twice");
+            }
+        }
+    }
+
+    #[test]
+    fn a_child_is_the_heir_and_can_be_one_itself() {
+        for members in 0..300 {
+            let parents = parents(members);
+            for member in 0..members {
+                match heir(member, members) {
+                    Some(heir) => {
+                        assert_eq!(heir % TREES, member % TREES, "{heir} of {members} is a leaf");
+                        assert_eq!(parents[heir][member % TREES], Some(member), "{members}");
+                    }
+                    None => assert!(
+                        (member + 1..members)
+                            .filter(|other| other % TREES == member % TREES)
+                            .all(|other| parents[other][member % TREES] != Some(member)),
+                        "{member} of {members} has an inner child"
+                    ),
+                }
             }
         }
     }

@@ -288,9 +288,13 @@ impl Dispatcher {
     /// not there. Those are that may still come back after a restart; what they offer is not
     /// known.
     fn executors_there(&self, submission: &Submission) -> Result<Vec<u64>, RequestError> {
-        let asked = submission.everywhere.as_ref().map(|asked| asked.offering.clone());
-        let (offering, data) =
-            (asked.unwrap_or_default(), DataNeed::of(submission.data.as_deref()));
+        let everywhere = submission.everywhere.clone().unwrap_or_default();
+        if let Some(only) = everywhere.only {
+            let there = self.fleet.contains(only).then(|| &self.fleet[only]);
+            let there = there.filter(|one| !one.leaving && one.subtree.is_none());
+            return Ok(there.map(|one| one.incarnation).into_iter().collect());
+        }
+        let (offering, data) = (everywhere.offering, DataNeed::of(submission.data.as_deref()));
         let here = self.fleet.iter().filter(|executor| !executor.leaving);
         let here = here.map(|one| (one.incarnation, one.nodes_offering(&offering, data)));
         let mut there: BTreeMap<u64, u64> = here.collect();
@@ -303,7 +307,7 @@ impl Dispatcher {
         if total > EVERYWHERE_TASKS_MAX {
             return Err(RequestError::Submission(SubmissionError::TooMany));
         }
-        let most = submission.everywhere.as_ref().and_then(|asked| asked.lent).unwrap_or(total);
+        let most = everywhere.lent.unwrap_or(total);
         let each = there.into_iter().map(|(id, count)| std::iter::repeat_n(id, count as usize));
         Ok(each.flatten().take(most as usize).collect())
     }

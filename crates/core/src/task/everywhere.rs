@@ -1,6 +1,6 @@
 //! A task that runs once on each executor, as it is submitted and as it is placed.
 
-use super::{Resources, Submission};
+use super::{ExecutorId, Resources, Submission};
 use crate::data::declared::Lists;
 use std::sync::Arc;
 
@@ -17,6 +17,9 @@ pub struct Everywhere {
     /// From a relay: how many tasks it is at most. The details of their results name the
     /// executors.
     pub lent: Option<u64>,
+    /// Only on this executor, which is no relay, and on none that joins later: each has data
+    /// of its own to read.
+    pub only: Option<ExecutorId>,
 }
 
 impl Everywhere {
@@ -38,6 +41,7 @@ impl Submission {
         self.count == count
             && self.class_runs.len() == 1
             && everywhere.offering.is_sound()
+            && !(everywhere.joining && everywhere.only.is_some())
             && self.names.is_none()
             && self.after.is_empty()
             && self.data.as_ref().is_none_or(|data| data.outputs.is_empty())

@@ -191,12 +191,18 @@ pub(crate) fn submission() -> impl Strategy<Value = Submission> {
         option::of(packed()),
         vec(after(), 0..3),
         option::of(declared()),
-        option::of((any::<bool>(), resources(), vec(number(), 0..3), option::of(number()))),
+        option::of((
+            any::<bool>(),
+            resources(),
+            vec(number(), 0..3),
+            option::of(number()),
+            option::of(number().prop_map(ExecutorId)),
+        )),
     )
         .prop_map(
             |(count, template, rows, classes, class_runs, names, after, data, everywhere)| {
-                let everywhere = everywhere.map(|(joining, offering, executors, lent)| {
-                    Everywhere { joining, offering, executors, lent }
+                let everywhere = everywhere.map(|(joining, offering, executors, lent, only)| {
+                    Everywhere { joining, offering, executors, lent, only }
                 });
                 Submission {
                     data,

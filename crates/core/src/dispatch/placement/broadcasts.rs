@@ -5,7 +5,10 @@
 //! (`data/way.rs`). One of them is its source: a holder, or the one that was the first to be
 //! asked, which reads the store. The others are members, in the order in which
 //! they came; one that has the object stays, for those below it, until all have
-//! it. One that is gone gives its place to the last, so few others notice.
+//! it. Where one is gone, one of its children takes its place, one of that one's children
+//! the place that is free then, and so on; the last member takes the place at the end. Each
+//! of them has nearly as much of the object as the one before, so that those below wait for
+//! little, and few others notice.
 //!
 //! A member that its children have heard nothing of is set aside: it keeps
 //! receiving, below the last members, and nobody waits for it. When the dispatcher
@@ -13,7 +16,7 @@
 //! each time in a row it is set aside for twice as long.
 
 use super::{ExecutorId, Object, ObjectId, Placement};
-use crate::data::broadcast::parents;
+use crate::data::broadcast::{heir, parents};
 use crate::data::index::{ObjectNo, Place};
 use crate::data::way;
 use crate::dispatch::check::{CheckError, ensure};
@@ -89,17 +92,28 @@ impl Broadcast {
             let has_it = |member: &ExecutorId| !self.waiting.contains(member);
             let next = self.members.iter().position(has_it).unwrap_or(0);
             if !self.members.is_empty() {
-                self.source = Some(self.members.swap_remove(next));
+                self.source = Some(self.members[next]);
+                self.vacate(next);
             }
             return true;
         }
         if let Some(place) = self.members.iter().position(|member| *member == id) {
-            self.members.swap_remove(place);
+            self.vacate(place);
             return true;
         }
         let before = self.aside.len();
         self.aside.retain(|one| *one != id);
         self.aside.len() < before
+    }
+
+    /// Nobody is at a place any more: the heirs move up, and the last member moves to
+    /// the place that is free then.
+    fn vacate(&mut self, mut place: usize) {
+        while let Some(heir) = heir(place, self.members.len()) {
+            self.members[place] = self.members[heir];
+            place = heir;
+        }
+        self.members.swap_remove(place);
     }
 
     /// An executor receives nothing any more, or is gone.

@@ -123,6 +123,7 @@ fn everywhere() -> Submission {
             offering: Resources { gpus: 1, ..Resources::default() },
             executors: Vec::new(),
             lent: None,
+            only: None,
         }),
         ..task_array()
     }
