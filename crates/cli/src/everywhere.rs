@@ -17,7 +17,7 @@ use crate::results::terminal::Terminal;
 use crate::run::{FailureArgs, dry_run, finish, make_plan};
 use crate::submit::{Created, InstanceArgs};
 use crate::ways::Destination;
-use cached::{Cached, Share, cached};
+use cached::{Cached, Division, Share, cached};
 use clap::Args;
 use falkon_core::dispatch::{InstanceOptions, RequestError};
 use falkon_core::task::{Everywhere, ExecutorId, Submission, TaskId};
@@ -97,14 +97,20 @@ pub(crate) fn everywhere(mut args: EverywhereArgs) -> Exit {
 async fn run_everywhere(args: EverywhereArgs, plan: Plan) -> Result<Exit, Exit> {
     let access = args.access.load_or_exit()?;
     args.instance.check(&access, !args.no_wait)?;
-    let shares = match args.cached.is_empty() {
+    let division = match args.cached.is_empty() {
         true => None,
         false => {
             let (client, _deliveries) = connect(&access, None).await.map_err(Exit::client)?;
             Some(cached::divide(&client, &args).await?)
         }
     };
-    if let Some(shares) = shares.as_ref().filter(|_| args.dry_run) {
+    let lost = division.as_ref().and_then(|division| division.lost.as_ref());
+    if let Some((count, url)) = lost {
+        let objects = query::counted(*count, "object");
+        say(format_args!("not read, because no cache has them: {objects}, such as {url}"));
+    }
+    let is_lost = lost.is_some();
+    if let Some(Division { shares, .. }) = division.as_ref().filter(|_| args.dry_run) {
         let lines = shares.values().map(|share| share.text() + "\n");
         return Ok(query::print(&lines.collect::<String>()).unwrap_or(Exit::Success));
     }
@@ -115,8 +121,8 @@ async fn run_everywhere(args: EverywhereArgs, plan: Plan) -> Result<Exit, Exit> 
     };
     let started = Instant::now();
     let mut created = args.instance.create(&access, &options, &plan, args.quiet).await?;
-    let (count, is_whole) = match shares {
-        Some(shares) => submit_shares(&mut created, shares, &args).await?,
+    let (count, is_whole) = match division {
+        Some(division) => submit_shares(&mut created, division.shares, &args).await?,
         None => {
             let mut submission = submission(&plan).await?;
             let joining = args.joining;
@@ -144,7 +150,7 @@ async fn run_everywhere(args: EverywhereArgs, plan: Plan) -> Result<Exit, Exit> 
     let ending = query::follow(&access, id, &mut receiver, submitted, args.quiet).await;
     let exit = finish(&mut receiver, ending, 0, started.elapsed().as_secs_f64(), args.quiet);
     Ok(match exit {
-        Exit::Success if !is_whole => Exit::TasksFailed,
+        Exit::Success if is_lost || !is_whole => Exit::TasksFailed,
         exit => exit,
     })
 }

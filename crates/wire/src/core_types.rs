@@ -107,7 +107,7 @@ wire_struct!(DataOrder {
 wire_struct!(Changes { anew, added, removed, named, state, unobtainable, silent });
 wire_struct!(CacheState { capacity, used, usage });
 wire_struct!(ObjectStatus { id, url, version, size, holders, coming, waiting });
-wire_struct!(HolderStatus { executor, name, holds, connected });
+wire_struct!(HolderStatus { executor, name, holds, connected, lends });
 wire_struct!(FoundObject { object, readers, chosen, cache_bytes, holders });
 wire_struct!(Earlier { readers, executors, size });
 wire_struct!(Chosen { way, why });

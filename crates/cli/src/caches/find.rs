@@ -65,6 +65,8 @@ struct JsonHolder<'a> {
     name: &'a str,
     state: &'static str,
     connected: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stripes_bytes: Option<u64>,
 }
 
 pub(super) fn locate(args: &WhereArgs) -> Exit {
@@ -181,12 +183,12 @@ pub(crate) async fn held_versions(
 fn state(holder: &HolderStatus) -> &'static str {
     match holder {
         HolderStatus { holds: true, .. } => "held",
+        HolderStatus { lends: 1.., .. } => "stripes",
         HolderStatus { holds: false, .. } => "coming",
     }
 }
 
 fn json(found: &FoundObject, earlier: Option<Earlier>) -> JsonFound<'_> {
-    let holder = |holder: &HolderStatus| (holder.executor.0, state(holder), holder.connected);
     JsonFound {
         object: JsonObject::of(&found.object),
         readers: found.readers,
@@ -196,9 +198,12 @@ fn json(found: &FoundObject, earlier: Option<Earlier>) -> JsonFound<'_> {
         executors: found
             .holders
             .iter()
-            .map(|each| {
-                let (id, state, connected) = holder(each);
-                JsonHolder { id, name: &each.name, state, connected }
+            .map(|each| JsonHolder {
+                id: each.executor.0,
+                name: &each.name,
+                state: state(each),
+                connected: each.connected,
+                stripes_bytes: Some(each.lends).filter(|bytes| *bytes > 0),
             })
             .collect(),
     }
@@ -239,14 +244,18 @@ fn text(found: &FoundObject, earlier: Option<Earlier>) -> String {
     text.extend(earlier.map(earlier_text));
     for holder in &found.holders {
         let away = if holder.connected { "" } else { " (disconnected)" };
+        let lends = match holder.lends {
+            0 => String::new(),
+            bytes => format!(", {}", bytes_text(bytes)),
+        };
         text.push_str(&format!(
-            "{:>7}  {:<24} {}{away}\n",
+            "{:>7}  {:<24} {}{lends}{away}\n",
             holder.executor.0,
             shown(&holder.name),
             state(holder)
         ));
     }
-    let told = found.holders.len() as u64;
+    let told = found.holders.iter().filter(|holder| holder.lends == 0).count() as u64;
     let all = object.holders + object.coming;
     if all > told {
         text.push_str(&format!("         and {} more\n", all - told));

@@ -98,14 +98,18 @@ struct Wanted<'a> {
     holders: Vec<ExecutorId>,
 }
 
+/// What is in caches, divided.
+pub(super) struct Division {
+    pub(super) shares: BTreeMap<ExecutorId, Share>,
+    /// How many objects are meant that are in no cache, and one of them.
+    pub(super) lost: Option<(u64, Arc<str>)>,
+}
+
 /// Divides what is in caches.
 ///
 /// # Errors
 /// Nothing is there, or something that is meant cannot be read.
-pub(super) async fn divide(
-    client: &Client,
-    args: &EverywhereArgs,
-) -> Result<BTreeMap<ExecutorId, Share>, Exit> {
+pub(super) async fn divide(client: &Client, args: &EverywhereArgs) -> Result<Division, Exit> {
     let instance = match &args.cached_of {
         Some(text) => Some(named_instance(client, text).await.map_err(Exit::client)??),
         None => None,
@@ -122,29 +126,24 @@ pub(super) async fn divide(
     let executors = client.status(None).await.map_err(Exit::client)?.executors;
     let relays: BTreeSet<ExecutorId> =
         executors.iter().filter(|one| one.nodes.is_some()).map(|one| one.id).collect();
+    let mut lost = None;
     for Wanted { object, holders, .. } in &mut wanted {
-        let holder = holders.first().copied();
+        let is_anywhere = !holders.is_empty();
         holders.retain(|id| !relays.contains(id));
-        match holder {
-            Some(_) if !holders.is_empty() => {}
-            Some(_) => {
-                return Err(Exit::usage(format!(
-                    "{} is in caches below a relay alone: run falkon everywhere with the access \
-                     file of that relay",
-                    object.url
-                )));
-            }
-            None => {
-                return Err(Exit::usage(format!(
-                    "{} is in no cache now: wait until the tasks that write it have ended, or \
-                     give a pattern that leaves it out",
-                    object.url
-                )));
-            }
+        if is_anywhere && holders.is_empty() {
+            return Err(Exit::usage(format!(
+                "{} is in caches below a relay alone: run falkon everywhere with the access file \
+                 of that relay",
+                object.url
+            )));
+        }
+        if !is_anywhere {
+            let (count, _) = lost.get_or_insert_with(|| (0, Arc::clone(&object.url)));
+            *count += 1;
         }
     }
     let names = executors.into_iter().map(|one| (one.id, one.name)).collect();
-    Ok(shares(wanted, &names))
+    Ok(Division { shares: shares(wanted, &names), lost })
 }
 
 /// The objects that a pattern means.

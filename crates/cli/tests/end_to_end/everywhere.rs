@@ -177,13 +177,15 @@ fn what_is_in_caches_is_read_where_it_is_each_once() {
     let ran = access.run("everywhere", &dry).exits(0);
     let objects = ran.text().lines().map(|line| line.split(' ').nth(1).unwrap());
     assert_eq!(objects.map(|count| count.parse::<u32>().unwrap()).sum::<u32>(), 60, "{ran}");
-    // What was on an executor alone that is gone is in no cache.
+    // What was on an executor alone that is gone is in no cache, and is told.
     executors.pop().unwrap().kill();
-    dispatcher.service().wait_for("executor c");
+    let lost = std::cell::RefCell::new(String::new());
     poll("it is known to be gone", || {
         let ran = access.run("everywhere", &of("sweep"));
-        !ran.succeeded() && ran.err.contains("is in no cache now")
+        *lost.borrow_mut() = ran.text().to_owned();
+        ran.status.code() == Some(1) && ran.err.contains("not read, because no cache has them")
     });
+    assert!(summed(&lost.borrow()).0 < 60);
 }
 
 #[trial]

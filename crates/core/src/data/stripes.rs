@@ -57,6 +57,16 @@ pub fn stripe_bytes_max(size: u64, stripes: usize) -> u64 {
     units.saturating_mul(STRIPE_BYTES).min(size)
 }
 
+/// How many bytes one stripe of an object has.
+#[must_use]
+pub fn stripe_bytes(size: u64, stripe: usize, stripes: usize) -> u64 {
+    let (stripe, stripes) = (stripe as u64, stripes.max(1) as u64);
+    let whole = size / STRIPE_BYTES;
+    let own = whole / stripes + u64::from(whole % stripes > stripe);
+    let rest = if whole % stripes == stripe { size % STRIPE_BYTES } else { 0 };
+    own * STRIPE_BYTES + rest
+}
+
 /// The bytes of one stripe of an object.
 #[must_use]
 pub fn stripe_runs(size: u64, stripe: usize, stripes: usize) -> RunSet {
@@ -83,6 +93,7 @@ mod tests {
                 for stripe in 0..stripes {
                     let runs = stripe_runs(size, stripe, stripes);
                     let own: u64 = runs.iter().map(|(_, count)| count).sum();
+                    assert_eq!(own, stripe_bytes(size, stripe, stripes));
                     assert!(own <= stripe_bytes_max(size, stripes));
                     bytes += own;
                     for (first, count) in runs.iter() {

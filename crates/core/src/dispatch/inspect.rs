@@ -42,7 +42,7 @@ pub struct ObjectStatus {
     pub waiting: u64,
 }
 
-/// An executor that holds an object, or to which it is on its way.
+/// An executor that holds an object, or stripes of it, or to which it is on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HolderStatus {
     /// The executor.
@@ -53,6 +53,8 @@ pub struct HolderStatus {
     pub holds: bool,
     /// Whether it is connected.
     pub connected: bool,
+    /// The bytes of the object's stripes that it has, or receives, for others.
+    pub lends: u64,
 }
 
 /// An object and where it is.
@@ -66,7 +68,8 @@ pub struct FoundObject {
     pub chosen: Chosen,
     /// What the largest cache takes, if any executor has said.
     pub cache_bytes: Option<u64>,
-    /// The executors that have it; not more than [`FOUND_EXECUTORS_MAX`] of all that are found.
+    /// The executors that have it, and then those that have stripes of it; not more than
+    /// [`FOUND_EXECUTORS_MAX`] of all that are found.
     pub holders: Vec<HolderStatus>,
 }
 
@@ -182,8 +185,12 @@ impl Dispatcher {
         let rooms = self.fleet.iter().map(|executor| executor.room.object_bytes);
         let cache_bytes = rooms.max().filter(|bytes| *bytes > 0);
         let found = self.placement.find_objects(scope, name).into_iter().map(|found| {
+            let lenders = self.placement.lenders_of(found.object.id);
+            let holders = found.holders().map(|(id, holds)| (id, (holds, 0)));
+            let lenders = lenders.into_iter().map(|(id, lends)| (id, (false, lends)));
+            let all = holders.chain(lenders).take(room);
             let holders: Vec<HolderStatus> =
-                found.holders().take(room).map(|(id, holds)| self.holder(id, holds)).collect();
+                all.map(|(id, (holds, lends))| self.holder(id, holds, lends)).collect();
             room -= holders.len();
             let ObjectStatus { id, url, version, .. } = found.object.clone();
             let declared = Object { id, url, version, size: found.declared };
@@ -333,10 +340,10 @@ impl Dispatcher {
         Ok(reached.into_iter().map(|(_, access)| access).collect())
     }
 
-    fn holder(&self, id: ExecutorId, holds: bool) -> HolderStatus {
+    fn holder(&self, id: ExecutorId, holds: bool, lends: u64) -> HolderStatus {
         let executor = &self.fleet[id];
         let (name, connected) = (executor.name.clone(), executor.connection.is_some());
-        HolderStatus { executor: id, name, holds, connected }
+        HolderStatus { executor: id, name, holds, connected, lends }
     }
 }
 

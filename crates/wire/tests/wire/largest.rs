@@ -277,7 +277,13 @@ fn the_largest_message_of_every_kind_to_a_client_fits_a_frame() {
     let short = "u".repeat(LISTED_BYTES_MAX as usize / LISTED_OBJECTS_MAX);
     let mut objects = vec![object(&short); LISTED_OBJECTS_MAX - 1];
     objects.push(object(&url()));
-    let holder = HolderStatus { executor: EXECUTOR, name: name(), holds: true, connected: true };
+    let holder = HolderStatus {
+        executor: EXECUTOR,
+        name: name(),
+        holds: true,
+        connected: true,
+        lends: u64::MAX,
+    };
     let mut found = vec![
         FoundObject {
             object: object(&url()),

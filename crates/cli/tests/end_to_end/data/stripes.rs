@@ -82,6 +82,14 @@ fn it_is_striped_over_lenders_and_read_once_from_its_store() {
         caches.map(|cache| (cache["lent_bytes"].as_u64(), cache["lent_used_bytes"].as_u64()));
     let lent: Vec<(Option<u64>, Option<u64>)> = lent.collect();
     assert_eq!(lent, [(Some(64 << 20), Some(8 << 20)); 4], "five units are four stripes");
+    let found = access.run_sub(&["data", "where"], &["--json", &store.url()]).exits(0).results();
+    let holders = found[0]["executors"].as_array().unwrap();
+    let stripes: Vec<u64> =
+        holders.iter().filter_map(|holder| holder["stripes_bytes"].as_u64()).collect();
+    assert_eq!(stripes.len(), 4, "{found:?}");
+    assert_eq!(stripes.iter().sum::<u64>(), bytes().len() as u64, "{found:?}");
+    let shown = access.run_sub(&["data", "where"], &[&store.url()]).exits(0);
+    assert!(shown.text().contains("stripes, 8.0 MiB"), "{shown}");
     drop(executors);
 }
 

@@ -36,7 +36,8 @@ impl Found<'_> {
 impl Placement {
     /// Objects in the order of their ids, after one, as many as go into one
     /// answer, and from which to go on, if there may be more. Only those that
-    /// `executor` holds, if one is given, and whose URL begins with `prefix`.
+    /// `executor` holds, if one is given, and whose URL begins with `prefix`. Those of an
+    /// instance are all that it has declared, also what is nowhere.
     pub(in crate::dispatch) fn objects(
         &self,
         scope: Scope,
@@ -56,7 +57,8 @@ impl Placement {
             let url = named.map_or("", |named| &named.url);
             let number = self.index.number(id);
             let is_meant = match (number, place) {
-                (None, _) | (_, Some(None)) => false,
+                (None, None) => matches!(scope, Scope::Of(_)),
+                (None, Some(_)) | (_, Some(None)) => false,
                 (Some(number), Some(Some(place))) => self.index.holds(place, number),
                 (Some(_), None) => true,
             };

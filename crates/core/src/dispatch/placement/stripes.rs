@@ -12,7 +12,7 @@
 use super::{ExecutorId, Object, ObjectId, Placement, Readership};
 use crate::data::declared::CacheRoom;
 use crate::data::limits::BROADCAST_OBJECT_BYTES_MIN;
-use crate::data::stripes::{share_id, stripe_bytes_max};
+use crate::data::stripes::{share_id, stripe_bytes, stripe_bytes_max};
 use crate::dispatch::check::{CheckError, ensure};
 use crate::limits::{BROADCAST_LOSSES_MAX, READER_STRIPES_MAX, STRIPED_OBJECTS_MAX, STRIPES_MAX};
 use crate::task::TaskClass;
@@ -195,6 +195,19 @@ impl Stripes {
     /// Bytes that stripes take of what an executor lends.
     pub(super) fn lent_used(&self, id: ExecutorId) -> u64 {
         self.lenders.get(&id).map_or(0, |lender| lender.used)
+    }
+
+    /// The lenders of an object, and the bytes of its stripes that each has or receives.
+    fn lenders_of(&self, object: ObjectId) -> BTreeMap<ExecutorId, u64> {
+        let mut lent = BTreeMap::new();
+        let Some(striped) = self.of.get(&object) else { return lent };
+        for (number, stripe) in striped.stripes.iter().enumerate() {
+            let bytes = stripe_bytes(striped.size, number, striped.stripes.len());
+            for id in &stripe.lenders {
+                *lent.entry(*id).or_default() += bytes;
+            }
+        }
+        lent
     }
 
     /// An executor is to read a striped object, each stripe of which is to have so many
@@ -483,6 +496,11 @@ impl Placement {
     /// An executor leaves: it lends nothing more.
     pub(in crate::dispatch) fn lends_no_more(&mut self, id: ExecutorId) {
         self.stripes.leaves(id);
+    }
+
+    /// Who has stripes of an object, and how many bytes.
+    pub(in crate::dispatch) fn lenders_of(&self, object: ObjectId) -> BTreeMap<ExecutorId, u64> {
+        self.stripes.lenders_of(object)
     }
 
     /// How many executors lend.

@@ -29,7 +29,7 @@ pub(super) fn object_status() -> ObjectStatus {
 pub(super) fn found_object() -> FoundObject {
     let executor = ExecutorId(3);
     let name = "node7:4711".to_owned();
-    let holder = HolderStatus { executor, name, holds: true, connected: false };
+    let holder = HolderStatus { executor, name, holds: true, connected: false, lends: 0 };
     let chosen = Chosen { way: Way::Cache, why: Why::Small };
     let cache_bytes = Some(1 << 30);
     let (object, holders) = (object_status(), vec![holder]);

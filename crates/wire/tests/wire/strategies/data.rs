@@ -160,8 +160,14 @@ pub(super) fn earlier() -> impl Strategy<Value = Option<Earlier>> {
 }
 
 pub(super) fn found_object() -> impl Strategy<Value = FoundObject> {
-    let holder = (executor(), text(), any::<bool>(), any::<bool>()).prop_map(
-        |(executor, name, holds, connected)| HolderStatus { executor, name, holds, connected },
+    let holder = (executor(), text(), any::<bool>(), any::<bool>(), number()).prop_map(
+        |(executor, name, holds, connected, lends)| HolderStatus {
+            executor,
+            name,
+            holds,
+            connected,
+            lends,
+        },
     );
     let known = (chosen(), option::of(number()));
     (object_status(), number(), known, vec(holder, 0..5)).prop_map(
