@@ -241,7 +241,7 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     }
     // Objects, and where they are.
     let status = [&b"\x97\xc4\x10"[..], &[0; 16], b"\xa0\xa0\xc0\x00\x00\x00"].concat();
-    let holders = list_of(b"\x94\x00\xa0\xc2\xc2");
+    let holders = list_of(b"\x95\x00\xa0\xc2\xc2\x00");
     let found = [&b"\x91\x95"[..], &status, b"\x00\x92\x00\x00\xc0", &holders, b"\xc0"].concat();
     let objects = [&b"\x94\x08\x00"[..], &list_of(&status), b"\xc0"].concat();
     for answer in [objects, [&b"\x94\x09\x00"[..], &found].concat()] {
