@@ -113,7 +113,7 @@ class Submissions:
                         if groups.all:
                             queue.appendleft(ready)
                         else:
-                            self._send_group(ready[0], [ready], everywhere=[False, ANY_EXECUTOR, [], None])
+                            self._send_group(ready[0], [ready], everywhere=[False, ANY_EXECUTOR, [], None, None])
                         break
                     groups.add(ready)
                     payload = ready[1]
