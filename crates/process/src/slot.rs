@@ -391,9 +391,11 @@ impl Slot {
         let (mut outcome, mut usage) = self.reap(&child);
         usage.rss_max_bytes = usage.rss_max_bytes.max(seen.most_bytes);
         let shortage = self.shortage(&seen, held.as_ref(), outcome);
-        if let Some(Shortage::OverLimit { .. }) = shortage {
+        if let Some(Shortage::OverLimit { had_bytes }) = shortage {
             // However the rest of it has ended.
             outcome = Outcome::Signal(libc::SIGKILL);
+            // The kernel's own figure for a process that it killed can be far less than this.
+            usage.rss_max_bytes = usage.rss_max_bytes.max(had_bytes);
         }
         if let Some(group) = held.as_ref().and_then(|held| held.group.as_ref()) {
             group.kill();
