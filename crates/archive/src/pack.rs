@@ -14,7 +14,15 @@ pub(crate) struct Packer {
 }
 
 /// Bits of the hash of three bytes.
-const SEEN_BITS: u32 = 12;
+const SEEN_BITS: u32 = 14;
+/// What a repetition of three bytes gains at most. A reference to a string among bytes that
+/// are spread evenly takes 12 bits or more, so one to n bytes, which had 9 n bits at most, and
+/// in which n - 2 times three bytes repeat, gains less than twice n - 2.
+const REPEAT_GAIN_BYTES: f64 = 2.0;
+/// Up to so many different bytes, a table of codes is short.
+const KINDS_FEW: usize = 128;
+/// Bytes with the shortest of the codes that need no table.
+const SHORT_CODES: usize = 144;
 
 impl Packer {
     /// At levels from 1, fast, to 9, small; at 0, data are stored. The first is
@@ -64,10 +72,10 @@ impl Packer {
         assert!(is_whole && used == data.len() as u64, "deflating with room never fails");
     }
 
-    /// Whether deflating can make data smaller, as far as a look tells: short
-    /// data without three bytes that repeat, and whose bytes are spread so
-    /// evenly that codes for them gain less than their table takes, are stored
-    /// unseen by the compressor, whose start takes longer than this look.
+    /// Whether deflating can make data smaller, as far as a look tells. Short data whose
+    /// bytes are spread so evenly that codes for them gain less than their table takes, and
+    /// in which so few strings repeat that these do not make up for it, are stored unseen by
+    /// the compressor, which takes several times as long as this look.
     fn may_shrink(&mut self, data: &[u8]) -> bool {
         if self.deflate.is_none() || data.len() < 4 {
             return false;
@@ -83,20 +91,28 @@ impl Packer {
             if count > 0.0 { count * (all / count).log2() } else { 0.0 }
         };
         let coded = counts.iter().map(bits).sum::<f64>() / 8.0;
-        if coded + (CODE_TABLE_BYTES_MIN as f64) < all {
-            return true;
-        }
-        self.repeats(data)
+        let is_even = counts.iter().filter(|count| **count > 0).count() > KINDS_FEW;
+        let table = if is_even { CODE_TABLE_BYTES_MIN } else { 0 };
+        let with_table = coded + table as f64 - all;
+        // Codes without a table have 8 bits for these, and 9 for others.
+        let short = counts[..SHORT_CODES].iter().copied().map(f64::from).sum::<f64>();
+        let lacking = with_table.min((all - short) / 8.0);
+        lacking < 0.0 || self.repeats_gain_more(data, lacking)
     }
 
-    fn repeats(&mut self, data: &[u8]) -> bool {
+    /// Whether strings that repeat can gain more than so many bytes.
+    fn repeats_gain_more(&mut self, data: &[u8], bytes: f64) -> bool {
         self.seen.fill(0);
+        let mut gain = 0.0;
         for (at, three) in data.windows(3).enumerate() {
             let value = u32::from_le_bytes([three[0], three[1], three[2], 0]);
             let slot = (value.wrapping_mul(0x9e37_79b1) >> (32 - SEEN_BITS)) as usize;
             let before = usize::from(self.seen[slot]);
             if before > 0 && &data[before - 1..before + 2] == three {
-                return true;
+                gain += REPEAT_GAIN_BYTES;
+                if gain > bytes {
+                    return true;
+                }
             }
             self.seen[slot] = u16::try_from(at + 1).unwrap_or_default();
         }
@@ -127,6 +143,8 @@ mod tests {
             (b"a".repeat(10), Method::Deflated),
             (b"energy = 7.25\n".repeat(9), Method::Deflated),
             (random(1024), Method::Stored),
+            (random(10_000), Method::Stored),
+            ([random(10_000), b"energy".repeat(99)].concat(), Method::Deflated),
             (random(300_000), Method::Stored),
             (halves, Method::Deflated),
         ] {
@@ -143,6 +161,36 @@ mod tests {
         }
         let mut out = Vec::new();
         assert_eq!(Packer::new(0).pack(&b"a".repeat(100), &mut out), Method::Stored);
+    }
+
+    /// What is stored unseen by the compressor would not have become smaller by more than a
+    /// 256th: bytes of few and of many kinds, with strings in them that repeat.
+    #[test]
+    fn nothing_is_stored_that_deflating_makes_much_smaller() {
+        let (mut packer, mut state) = (Packer::new(2), 1_u64);
+        let mut below = |bound: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % bound
+        };
+        for round in 0..2000 {
+            let kinds = [256, 250, 200, 144, 16][below(5) as usize];
+            let bytes = 1 << below(15);
+            let mut data: Vec<u8> = (0..bytes).map(|_| below(kinds) as u8).collect();
+            for _ in 0..below(12) {
+                let from = below(data.len() as u64) as usize;
+                let string = data[from..].iter().copied().take(3 + below(30) as usize).collect();
+                let mut string: Vec<u8> = string;
+                data.append(&mut string);
+            }
+            let (mut packed, mut deflated) = (Vec::new(), Vec::new());
+            packer.pack(&data, &mut packed);
+            packer.piece(&data, true, &mut deflated);
+            let (packed, least) = (packed.len(), data.len().min(deflated.len()));
+            assert!(
+                packed <= least + least / 256,
+                "round {round}: {packed} of {least} bytes, {kinds} kinds"
+            );
+        }
     }
 
     #[test]

@@ -499,10 +499,7 @@ impl Driver {
                     objects.visit_ended(visit, end);
                 }
             }
-            Action::Collect(action) => match self.tasks.objects() {
-                Some(objects) => objects.collect(action),
-                None => self.tasks.not_collected(&action),
-            },
+            Action::Collect(action) => self.tasks.collect(action),
             Action::Clear(key) => {
                 if let Some(objects) = self.tasks.objects() {
                     objects.clear(key);

@@ -10,13 +10,13 @@ use falkon_core::data::object::ObjectId;
 use falkon_core::execute::TaskKey;
 use falkon_data::cache::{Access, CacheError, DiskCache, Placed};
 use falkon_process::Unchanged;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Timespec, Timestamps};
+use rustix::fs::{AtFlags, CWD, FileType, IFlags, Mode, OFlags, RawDir, Timespec, Timestamps};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::{File, Permissions};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const KEPT_DIRECTORIES_MAX: usize = 256;
 /// Inputs that stay in one that is kept.
 const KEPT_INPUTS_MAX: usize = 16;
+/// Tasks that use a directory one after another. ext4 creates files in the block group of
+/// their directory, and looks at every inode there that was freed in the last minute or five
+/// before it takes one: after thousands of files that came and went, that takes longer than
+/// many tasks. A new directory is in another group ([`Sandboxes::make_folder`]).
+const USES_MAX: u32 = 512;
 /// Files that are removed without the help of another thread.
 const QUICK_FILES_MAX: usize = 64;
 /// Room for the names that are read from a directory at once.
@@ -92,6 +97,8 @@ struct Sandbox {
     /// An input of the directory has left the cache, so the directory is not
     /// kept with its inputs.
     is_stale: bool,
+    /// Tasks that have used it.
+    uses: u32,
 }
 
 /// The directories of the tasks of an executor.
@@ -154,6 +161,7 @@ impl Sandboxes {
             Some(sandbox) => sandbox,
             None => self.make_another().map_err(MakeError::Directory)?,
         };
+        sandbox.uses += 1;
         let result = sandbox.fill(inputs, places);
         let path = sandbox.path.clone();
         self.used.insert(key, sandbox);
@@ -198,21 +206,60 @@ impl Sandboxes {
         self.made += 1;
         // All but the first find their parent there.
         std::fs::create_dir(&path).or_else(|error| match error.kind() {
-            io::ErrorKind::NotFound => std::fs::create_dir_all(&path),
+            io::ErrorKind::NotFound => self.make_folder().and_then(|()| std::fs::create_dir(&path)),
             _ => Err(error),
         })?;
         let metadata = std::fs::symlink_metadata(&path)?;
         mark_unchanged_at(&path);
         let identity = (metadata.dev(), metadata.ino());
         let permissions = metadata.permissions();
-        Ok(Sandbox { path, identity, permissions, inputs: Vec::new(), is_stale: false })
+        let inputs = Vec::new();
+        Ok(Sandbox { path, identity, permissions, inputs, is_stale: false, uses: 0 })
+    }
+
+    /// Makes the folder of the directories. ext4 is told that these have nothing to do with
+    /// each other: it spreads them over its block groups, as it does those in `/`.
+    fn make_folder(&self) -> io::Result<()> {
+        std::fs::create_dir_all(&self.folder)?;
+        // Most other file systems have no such flag.
+        let folder = File::open(&self.folder)?;
+        if let Ok(flags) = rustix::fs::ioctl_getflags(&folder) {
+            let _ = rustix::fs::ioctl_setflags(&folder, flags | IFlags::TOPDIR);
+        }
+        Ok(())
+    }
+
+    /// The size of a file that a task has left directly in its directory; nothing for
+    /// whatever may need another file system.
+    pub(super) fn size_of_plain(&self, path: &Path) -> Option<u64> {
+        self.open_parent(path)?.plain_size()
+    }
+
+    /// Moves such a file to another place of the same file system. Returns whether it is
+    /// there.
+    pub(super) fn move_plain(&self, path: &Path, to: &Path) -> bool {
+        let Some(place) = self.open_parent(path) else { return false };
+        place.plain_size().is_some()
+            && rustix::fs::renameat(&place.directory, place.name, CWD, to).is_ok()
+    }
+
+    /// Opens the directory of a task in which a file is.
+    fn open_parent<'a>(&self, path: &'a Path) -> Option<InDirectory<'a>> {
+        let (directory, name) = (path.parent()?, path.file_name()?);
+        if directory.parent()? != self.folder {
+            return None;
+        }
+        // Not what a task may have put in its place.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(directory, flags, Mode::empty()).ok()?;
+        Some(InDirectory { directory, name })
     }
 
     /// A task is over. Returns what is to be done in another thread, because it
     /// may take long; usually nothing.
     pub(super) fn clear(&mut self, key: TaskKey) -> Option<Clearing> {
         let mut sandbox = self.used.remove(&key)?;
-        if sandbox.is_as_it_was_made(QUICK_FILES_MAX) {
+        if !sandbox.is_worn() && sandbox.is_as_it_was_made(QUICK_FILES_MAX) {
             keep(&self.kept, sandbox);
             return None;
         }
@@ -245,9 +292,9 @@ impl Sandboxes {
 }
 
 impl Clearing {
-    /// Empties the directory, or removes it if that cannot be done.
+    /// Empties the directory, or removes it if that cannot be done or others are to come.
     pub(super) fn run(mut self) {
-        if self.sandbox.is_as_it_was_made(usize::MAX) {
+        if !self.sandbox.is_worn() && self.sandbox.is_as_it_was_made(usize::MAX) {
             keep(&self.kept, self.sandbox);
         } else {
             let _ = std::fs::remove_dir_all(&self.sandbox.path);
@@ -269,7 +316,28 @@ fn keep(kept: &Mutex<Vec<Sandbox>>, sandbox: Sandbox) {
     }
 }
 
+/// A name in an open directory of a task.
+struct InDirectory<'a> {
+    directory: OwnedFd,
+    name: &'a OsStr,
+}
+
+impl InDirectory<'_> {
+    /// The size of a file; nothing for links, folders and what is not there.
+    fn plain_size(&self) -> Option<u64> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let found = rustix::fs::statat(&self.directory, self.name, flags).ok()?;
+        let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+        is_file.then_some(u64::try_from(found.st_size).ok()?)
+    }
+}
+
 impl Sandbox {
+    /// Whether enough tasks have used it.
+    fn is_worn(&self) -> bool {
+        self.uses >= USES_MAX
+    }
+
     /// Whether it has its inputs in it and nothing else, or was emptied, as far
     /// as [`Sandbox::empty`] does that.
     fn is_as_it_was_made(&mut self, quick: usize) -> bool {

@@ -68,8 +68,7 @@ impl Position {
 
     /// The thread calls a file system or a process that may not answer.
     pub(super) fn at(&self, place: WaitPoint) -> At<'_> {
-        self.place.store(place as u8, Ordering::Release);
-        At(self)
+        At { position: self, before: self.place.swap(place as u8, Ordering::AcqRel) }
     }
 
     fn place(&self) -> Option<WaitPoint> {
@@ -80,13 +79,16 @@ impl Position {
     }
 }
 
-/// The thread is at a [`WaitPoint`] until this is dropped.
+/// The thread is at a [`WaitPoint`] until this is dropped; then where it was before.
 #[derive(Debug)]
-pub(super) struct At<'a>(&'a Position);
+pub(super) struct At<'a> {
+    position: &'a Position,
+    before: u8,
+}
 
 impl Drop for At<'_> {
     fn drop(&mut self) {
-        self.0.place.store(NOWHERE, Ordering::Release);
+        self.position.place.store(self.before, Ordering::Release);
     }
 }
 

@@ -4,7 +4,8 @@
 use super::message::write_error;
 use super::{FromObjects, Objects, Staged};
 use crate::folders::Folder;
-use falkon_core::collect::WriteFailure;
+use crate::watchdog::WaitPoint;
+use falkon_core::collect::{ItemId, WriteFailure};
 use falkon_core::data::cache::TierId;
 use falkon_core::data::object::Object;
 use falkon_core::data::stage::{Event as StageEvent, PartialId, WriteError};
@@ -50,14 +51,33 @@ impl Objects {
         });
     }
 
-    /// Carries out what is to be done with outputs that are collected.
-    pub(crate) fn collect(&mut self, action: CollectAction) {
+    /// The sizes of files that tasks have left directly in their directories; nothing if
+    /// one is something else, or elsewhere.
+    pub(crate) fn sizes_of_plain(&self, paths: &[PathBuf]) -> Option<Vec<u64>> {
+        let _at = self.position.at(WaitPoint::Sandboxes);
+        paths.iter().map(|path| self.sandboxes.size_of_plain(path)).collect()
+    }
+
+    /// Moves an output out of its task's directory without the help of another thread, if
+    /// that can be done. Returns the bytes that are free.
+    fn stage_plain(&self, item: ItemId, output: &Path) -> Option<u64> {
+        let _at = self.position.at(WaitPoint::Sandboxes);
+        let is_staged = self.sandboxes.move_plain(output, &self.staged.path(item));
+        is_staged.then(|| self.staged.free())
+    }
+
+    /// Carries out what is to be done with outputs that are collected. Returns the answer
+    /// if it is there already.
+    pub(crate) fn collect(&mut self, action: CollectAction) -> Option<CollectEvent> {
         let staged = self.staged.clone();
         match action {
             CollectAction::Stage { item, key, object, stays } => {
                 let output = self.outputs.remove(&(key, object.id));
                 if stays {
                     self.outputs.insert((key, object.id), staged.path(item));
+                }
+                if let Some(free) = output.as_ref().and_then(|at| self.stage_plain(item, at)) {
+                    return Some(CollectEvent::Staged { item, result: Ok(free) });
                 }
                 self.blocking(move || {
                     let gone = || "the output is gone".to_owned();
@@ -103,5 +123,6 @@ impl Objects {
                 self.carrier.runtime.spawn_blocking(move || staged.discard(&items));
             }
         }
+        None
     }
 }

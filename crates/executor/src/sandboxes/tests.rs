@@ -108,6 +108,50 @@ fn a_directory_is_used_again_once_it_is_as_it_was() {
 }
 
 #[test]
+fn after_many_tasks_a_directory_is_replaced() {
+    let mut rig = Rig::new();
+    let object = rig.put(1);
+    let input = [named("a", object)];
+    let first = rig.make(0, &input).unwrap();
+    for task in 1..u64::from(USES_MAX) {
+        rig.clear(task - 1);
+        assert_eq!(rig.make(task, &input).unwrap(), first);
+    }
+    assert!(rig.clear(u64::from(USES_MAX) - 1));
+    assert!(!first.exists());
+    let second = rig.make(u64::from(USES_MAX), &input).unwrap();
+    assert_ne!(second, first);
+    assert_eq!(std::fs::read(second.join("a")).unwrap(), content(1));
+}
+
+#[test]
+fn only_files_that_are_in_the_directory_itself_are_moved_at_once() {
+    let mut rig = Rig::new();
+    let (path, target) = (rig.make(1, &[]).unwrap(), rig.dir.path().join("moved"));
+    let precious = rig.dir.path().join("precious");
+    std::fs::create_dir(&precious).unwrap();
+    std::fs::write(precious.join("file"), "precious").unwrap();
+    std::fs::create_dir(path.join("folder")).unwrap();
+    std::fs::write(path.join("folder/file"), "below").unwrap();
+    std::os::unix::fs::symlink(precious.join("file"), path.join("link")).unwrap();
+    std::fs::write(path.join("file"), "written").unwrap();
+    let others = ["folder", "folder/file", "link", "none"].map(|name| path.join(name));
+    for other in others.iter().chain([&precious.join("file")]) {
+        assert_eq!(rig.sandboxes.size_of_plain(other), None, "{other:?}");
+        assert!(!rig.sandboxes.move_plain(other, &target), "{other:?}");
+    }
+    assert_eq!(rig.sandboxes.size_of_plain(&path.join("file")), Some(7));
+    assert!(rig.sandboxes.move_plain(&path.join("file"), &target));
+    assert_eq!(std::fs::read(&target).unwrap(), b"written");
+    assert!(!path.join("file").exists());
+    // What a task puts in the place of its directory is left alone.
+    std::fs::remove_dir_all(&path).unwrap();
+    std::os::unix::fs::symlink(&precious, &path).unwrap();
+    assert!(!rig.sandboxes.move_plain(&path.join("file"), &target));
+    assert_eq!(std::fs::read(precious.join("file")).unwrap(), b"precious");
+}
+
+#[test]
 fn what_a_task_puts_in_the_place_of_its_directory_is_left_alone() {
     let mut rig = Rig::new();
     let precious = rig.dir.path().join("precious");

@@ -42,8 +42,19 @@ impl Tasks {
         }
     }
 
+    /// Carries out what is to be done with outputs that are collected.
+    pub(crate) fn collect(&mut self, action: CollectAction) {
+        match &mut self.objects {
+            Some(objects) => {
+                let answer = objects.collect(action);
+                self.events.extend(answer.map(Event::Collect));
+            }
+            None => self.not_collected(&action),
+        }
+    }
+
     /// An output is not staged, as this executor has no place for it.
-    pub(crate) fn not_collected(&mut self, action: &CollectAction) {
+    fn not_collected(&mut self, action: &CollectAction) {
         if let CollectAction::Stage { item, .. } | CollectAction::StageStream { item, .. } = action
         {
             let error = "this executor has no place for outputs that are collected".to_owned();
