@@ -146,7 +146,9 @@ def figures_of(name):
 
 
 def number(value):
-    """Three digits that count, grouped."""
+    """Three digits that count, grouped; small counts as they are."""
+    if isinstance(value, int) and value < 1000:
+        return str(value)
     if value == 0 or abs(value) >= 1000:
         digits = len(str(int(abs(value)))) - 3
         return f"{round(value, -max(digits, 0)):,.0f}"

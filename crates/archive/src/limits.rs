@@ -25,9 +25,6 @@ pub const SCAN_BYTES: usize = 1 << 20;
 /// Bytes that salvage reads in vain, in sizes of the file: headers that were
 /// made up could each have it read to the end.
 pub const SCAN_FILES_MAX: u64 = 8;
-/// Data up to this length are looked through for repetitions before they are
-/// deflated.
-pub const PROBE_BYTES_MAX: usize = 64 << 10;
 /// What deflate gains at least where a table of codes pays.
 pub const CODE_TABLE_BYTES_MIN: usize = 48;
 /// The number of threads, unless told otherwise: this many at most.

@@ -1,24 +1,30 @@
 //! Packing data: stored or deflated, whichever is smaller.
 
-use crate::limits::{CODE_TABLE_BYTES_MIN, PACKED_SLACK_BYTES, PROBE_BYTES_MAX};
+use crate::limits::{CODE_TABLE_BYTES_MIN, PACKED_SLACK_BYTES};
 use falkon_core::archive::Method;
 use flate2::{Compress, Compression, FlushCompress, Status};
+use std::ops::Range;
 
 /// Packs data, again and again.
 #[derive(Debug)]
 pub(crate) struct Packer {
     /// `None` if all data are stored.
     deflate: Option<Compress>,
-    /// Where three bytes stood before, by a hash of them.
-    seen: Vec<u16>,
+    /// Where four bytes stood before, by a hash of them.
+    seen: Vec<u32>,
 }
 
-/// Bits of the hash of three bytes.
+/// Data are looked at in parts of this length: a compressor's codes change with the data.
+const LOOK_BYTES: usize = 32 << 10;
+/// How far before a string one must be that it refers to.
+const DISTANCE_MAX: usize = 32 << 10;
+/// Bits of the hash of four bytes.
 const SEEN_BITS: u32 = 14;
-/// What a repetition of three bytes gains at most. A reference to a string among bytes that
+/// What a repetition of four bytes gains at most. A reference to a string among bytes that
 /// are spread evenly takes 12 bits or more, so one to n bytes, which had 9 n bits at most, and
-/// in which n - 2 times three bytes repeat, gains less than twice n - 2.
-const REPEAT_GAIN_BYTES: f64 = 2.0;
+/// in which n - 3 times four bytes repeat, gains less than three times n - 3. One to three
+/// bytes gains next to nothing.
+const REPEAT_GAIN_BYTES: f64 = 3.0;
 /// Up to so many different bytes, a table of codes is short.
 const KINDS_FEW: usize = 128;
 /// Bytes with the shortest of the codes that need no table.
@@ -72,52 +78,64 @@ impl Packer {
         assert!(is_whole && used == data.len() as u64, "deflating with room never fails");
     }
 
-    /// Whether deflating can make data smaller, as far as a look tells. Short data whose
-    /// bytes are spread so evenly that codes for them gain less than their table takes, and
-    /// in which so few strings repeat that these do not make up for it, are stored unseen by
-    /// the compressor, which takes several times as long as this look.
+    /// Whether deflating can make data smaller, as far as a look tells. Data whose bytes are
+    /// spread so evenly that codes for them gain less than their table takes, and in which so
+    /// few strings repeat that these do not make up for it, are stored unseen by the
+    /// compressor, which takes several times as long as this look.
     fn may_shrink(&mut self, data: &[u8]) -> bool {
-        if self.deflate.is_none() || data.len() < 4 {
+        if self.deflate.is_none() || data.len() < 5 {
             return false;
         }
-        if data.len() > PROBE_BYTES_MAX {
+        if u32::try_from(data.len()).is_err() {
             return true;
         }
-        let mut counts = [0_u32; 256];
-        data.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
-        let all = data.len() as f64;
-        let bits = |count: &u32| {
-            let count = f64::from(*count);
-            if count > 0.0 { count * (all / count).log2() } else { 0.0 }
-        };
-        let coded = counts.iter().map(bits).sum::<f64>() / 8.0;
-        let is_even = counts.iter().filter(|count| **count > 0).count() > KINDS_FEW;
-        let table = if is_even { CODE_TABLE_BYTES_MIN } else { 0 };
-        let with_table = coded + table as f64 - all;
-        // Codes without a table have 8 bits for these, and 9 for others.
-        let short = counts[..SHORT_CODES].iter().copied().map(f64::from).sum::<f64>();
-        let lacking = with_table.min((all - short) / 8.0);
-        lacking < 0.0 || self.repeats_gain_more(data, lacking)
+        self.seen.fill(0);
+        let starts = (0..data.len()).step_by(LOOK_BYTES);
+        starts.into_iter().any(|start| {
+            let end = data.len().min(start + LOOK_BYTES);
+            let lacking = lacking_without_repeats(&data[start..end]);
+            lacking < 0.0 || self.repeats_gain_more(data, start..end, lacking)
+        })
     }
 
-    /// Whether strings that repeat can gain more than so many bytes.
-    fn repeats_gain_more(&mut self, data: &[u8], bytes: f64) -> bool {
-        self.seen.fill(0);
+    /// Whether strings in a part of the data that stood before can gain more than so many
+    /// bytes.
+    fn repeats_gain_more(&mut self, data: &[u8], part: Range<usize>, bytes: f64) -> bool {
         let mut gain = 0.0;
-        for (at, three) in data.windows(3).enumerate() {
-            let value = u32::from_le_bytes([three[0], three[1], three[2], 0]);
-            let slot = (value.wrapping_mul(0x9e37_79b1) >> (32 - SEEN_BITS)) as usize;
-            let before = usize::from(self.seen[slot]);
-            if before > 0 && &data[before - 1..before + 2] == three {
-                gain += REPEAT_GAIN_BYTES;
-                if gain > bytes {
-                    return true;
+        for at in part.start..part.end.min(data.len() - 3) {
+            let four = u32::from_le_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);
+            let slot = (four.wrapping_mul(0x9e37_79b1) >> (32 - SEEN_BITS)) as usize;
+            let before = std::mem::replace(&mut self.seen[slot], at as u32 + 1) as usize;
+            if before > 0 && at + 1 - before <= DISTANCE_MAX {
+                let seen = &data[before - 1..before + 3];
+                if seen == four.to_le_bytes() {
+                    gain += REPEAT_GAIN_BYTES;
+                    if gain > bytes {
+                        return true;
+                    }
                 }
             }
-            self.seen[slot] = u16::try_from(at + 1).unwrap_or_default();
         }
         false
     }
+}
+
+/// What codes for single bytes lack in bytes to make data smaller; below 0, they do.
+fn lacking_without_repeats(data: &[u8]) -> f64 {
+    let mut counts = [0_u32; 256];
+    data.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
+    let all = data.len() as f64;
+    let bits = |count: &u32| {
+        let count = f64::from(*count);
+        if count > 0.0 { count * (all / count).log2() } else { 0.0 }
+    };
+    let coded = counts.iter().map(bits).sum::<f64>() / 8.0;
+    let is_even = counts.iter().filter(|count| **count > 0).count() > KINDS_FEW;
+    let table = if is_even { CODE_TABLE_BYTES_MIN } else { 0 };
+    let with_table = coded + table as f64 - all;
+    // Codes without a table have 8 bits for these, and 9 for others.
+    let short = counts[..SHORT_CODES].iter().copied().map(f64::from).sum::<f64>();
+    with_table.min((all - short) / 8.0)
 }
 
 #[cfg(test)]

@@ -202,7 +202,10 @@ impl Objects {
             answers: HashMap::new(),
             visits: Visits::default(),
             outputs: BTreeMap::new(),
-            sandboxes: Sandboxes::new(executor.scratch.join(format!("sandboxes-{seed:016x}"))),
+            sandboxes: Sandboxes::new(
+                executor.scratch.join(format!("sandboxes-{seed:016x}")),
+                seed as u16,
+            ),
             mounts,
             staged: Staged::new(executor.scratch.join(format!("staged-{seed:016x}"))),
             handovers: Handovers::default(),

@@ -11,7 +11,7 @@ use falkon_core::execute::TaskKey;
 use falkon_data::cache::{Access, CacheError, DiskCache, Placed};
 use falkon_process::Unchanged;
 use rustix::fs::{AtFlags, CWD, FileType, IFlags, Mode, OFlags, RawDir, Timespec, Timestamps};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::{File, Permissions};
 use std::io;
@@ -31,6 +31,9 @@ const KEPT_INPUTS_MAX: usize = 16;
 /// before it takes one: after thousands of files that came and went, that takes longer than
 /// many tasks. A new directory is in another group ([`Sandboxes::make_folder`]).
 const USES_MAX: u32 = 512;
+/// Directories that are used no more, and stay for a while: ext4 takes the groups with the
+/// fewest directories for new ones.
+const WORN_DIRECTORIES_MAX: usize = 256;
 /// Files that are removed without the help of another thread.
 const QUICK_FILES_MAX: usize = 64;
 /// Room for the names that are read from a directory at once.
@@ -107,13 +110,20 @@ pub(super) struct Sandboxes {
     /// Where they are: of this executor alone, as others may use the same
     /// scratch directory, and gone with it.
     folder: PathBuf,
+    /// In the names of directories: ext4 chooses among groups by the name, and those of the
+    /// executor that was here a moment ago are full of files that it has deleted.
+    mark: u16,
     used: BTreeMap<TaskKey, Sandbox>,
     kept: IdleSandboxes,
+    worn: WornSandboxes,
     made: u64,
 }
 
 /// Directories for tasks to come: the one used last is at the end.
 type IdleSandboxes = Arc<Mutex<Vec<Sandbox>>>;
+
+/// Empty directories that no task uses any more, the oldest first.
+type WornSandboxes = Arc<Mutex<VecDeque<PathBuf>>>;
 
 /// Why there is no directory for a task.
 #[derive(Debug)]
@@ -128,6 +138,7 @@ pub(super) enum MakeError {
 pub(super) struct Clearing {
     sandbox: Sandbox,
     kept: IdleSandboxes,
+    worn: WornSandboxes,
 }
 
 impl Drop for Sandboxes {
@@ -139,9 +150,11 @@ impl Drop for Sandboxes {
 }
 
 impl Sandboxes {
-    /// Of an executor that alone uses `folder`, which is made when it is needed.
-    pub(super) fn new(folder: PathBuf) -> Sandboxes {
-        Sandboxes { folder, used: BTreeMap::new(), kept: Arc::default(), made: 0 }
+    /// Of an executor that alone uses `folder`, which is made when it is needed. `mark`
+    /// differs from one executor to the next.
+    pub(super) fn new(folder: PathBuf, mark: u16) -> Sandboxes {
+        let (kept, worn) = (Arc::default(), Arc::default());
+        Sandboxes { folder, mark, used: BTreeMap::new(), kept, worn, made: 0 }
     }
 
     /// Where the directories are.
@@ -202,7 +215,7 @@ impl Sandboxes {
     }
 
     fn make_another(&mut self) -> io::Result<Sandbox> {
-        let path = self.folder.join(format!("task-{}", self.made));
+        let path = self.folder.join(format!("task-{:04x}-{}", self.mark, self.made));
         self.made += 1;
         // All but the first find their parent there.
         std::fs::create_dir(&path).or_else(|error| match error.kind() {
@@ -263,7 +276,7 @@ impl Sandboxes {
             keep(&self.kept, sandbox);
             return None;
         }
-        Some(Clearing { sandbox, kept: self.kept.clone() })
+        Some(Clearing { sandbox, kept: self.kept.clone(), worn: self.worn.clone() })
     }
 
     /// An object is not in the cache any more: no directory that is not in use
@@ -294,11 +307,25 @@ impl Sandboxes {
 impl Clearing {
     /// Empties the directory, or removes it if that cannot be done or others are to come.
     pub(super) fn run(mut self) {
-        if !self.sandbox.is_worn() && self.sandbox.is_as_it_was_made(usize::MAX) {
-            keep(&self.kept, self.sandbox);
-        } else {
-            let _ = std::fs::remove_dir_all(&self.sandbox.path);
+        if self.sandbox.is_worn() {
+            if matches!(self.sandbox.empty(usize::MAX), Ok(true)) {
+                return retire(&self.worn, self.sandbox.path);
+            }
+        } else if self.sandbox.is_as_it_was_made(usize::MAX) {
+            return keep(&self.kept, self.sandbox);
         }
+        let _ = std::fs::remove_dir_all(&self.sandbox.path);
+    }
+}
+
+/// A directory is used no more.
+fn retire(worn: &Mutex<VecDeque<PathBuf>>, path: PathBuf) {
+    let mut worn = worn.lock().unwrap_or_else(PoisonError::into_inner);
+    worn.push_back(path);
+    let oldest = (worn.len() > WORN_DIRECTORIES_MAX).then(|| worn.pop_front()).flatten();
+    drop(worn);
+    if let Some(oldest) = oldest {
+        let _ = std::fs::remove_dir(oldest);
     }
 }
 
