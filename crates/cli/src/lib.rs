@@ -150,10 +150,10 @@ enum Command {
         /// Which shell
         shell: clap_complete::Shell,
     },
-    /// Write the manual pages, one for each command, into a directory
+    /// Print the manual page of the program, or write one for each command into a directory
     Man {
-        /// The directory, which must exist
-        dir: std::path::PathBuf,
+        /// The directory, which must exist [default: print falkon(1)]
+        dir: Option<std::path::PathBuf>,
     },
 }
 
@@ -224,10 +224,21 @@ pub fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Cli::command(), "falkon", &mut script);
             query::print(&String::from_utf8_lossy(&script)).unwrap_or(Exit::Success)
         }
-        Command::Man { dir } => write_manual(&dir),
+        Command::Man { dir: None } => print_manual(),
+        Command::Man { dir: Some(dir) } => write_manual(&dir),
     };
     service::log::flush();
     exit.into()
+}
+
+/// Prints the page that [`write_manual`] writes for the program, which lists all commands.
+fn print_manual() -> Exit {
+    let program = Cli::command().disable_help_subcommand(true);
+    let mut page = Vec::new();
+    match clap_mangen::Man::new(program).render(&mut page) {
+        Ok(()) => query::print(&String::from_utf8_lossy(&page)).unwrap_or(Exit::Success),
+        Err(error) => Exit::failure(format_args!("cannot render the manual page: {error}")),
+    }
 }
 
 fn write_manual(dir: &std::path::Path) -> Exit {

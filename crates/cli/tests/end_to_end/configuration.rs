@@ -75,5 +75,7 @@ fn every_command_has_a_manual_page() {
     for page in ["falkon.1", "falkon-run.1", "falkon-data-broadcast.1"] {
         assert!(site.read(&format!("man/{page}")).starts_with(".ie"), "{page}");
     }
+    let printed = site.run(["man"]).exits(0);
+    assert_eq!(printed.text(), site.read("man/falkon.1"), "the page of the program is printed");
     site.run(["man", "nowhere"]).exits(2).says("cannot write the manual pages into nowhere");
 }
