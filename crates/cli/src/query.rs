@@ -1,6 +1,7 @@
 //! Looking after instances: wait, results, status, tasks, cancel, destroy,
 //! stop.
 
+mod actions;
 mod cancel;
 mod chosen;
 mod control;
@@ -11,6 +12,7 @@ mod show;
 mod tail;
 mod tasks;
 
+pub(crate) use actions::Action;
 pub(crate) use cancel::{CancelArgs, cancel, task_range};
 pub(crate) use chosen::Chosen;
 pub(crate) use control::{

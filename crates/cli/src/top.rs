@@ -225,23 +225,7 @@ impl Asker {
         };
         let said = match order {
             None | Some(Order::Quit | Order::Explain(_)) => String::new(),
-            Some(Order::Pause(instance, is_paused)) => {
-                client.pause(instance, is_paused).await?;
-                format!("instance {instance} {}", if is_paused { "paused" } else { "resumed" })
-            }
-            Some(Order::Prioritize(instance, priority)) => {
-                client.prioritize(instance, priority).await?;
-                format!("instance {instance} has priority {priority}")
-            }
-            Some(Order::Drain(executor, is_drained)) => {
-                client.drain(executor, is_drained).await?;
-                let what = if is_drained { "drained" } else { "gets tasks again" };
-                format!("executor {executor} {what}")
-            }
-            Some(Order::Cancel(instance)) => {
-                client.cancel(instance, falkon_core::dispatch::Selection::All).await?;
-                format!("instance {instance} cancelled")
-            }
+            Some(Order::Act(action)) => action.perform(&client).await?,
         };
         let mut news = vec![News::Status(client.status(None).await?)];
         if !said.is_empty() {

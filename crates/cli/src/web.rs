@@ -2,8 +2,10 @@
 //!
 //! What it shows comes over a connection with the rights of an observer, as `falkon top` has
 //! one, on a thread of its own. The dispatcher is asked once a second, and only while somebody
-//! looks.
+//! looks. What an owner's page asks for goes over a connection of its own, with the owner's
+//! rights, which ends with the answer.
 
+mod acts;
 mod answers;
 mod show;
 mod timeline;
@@ -39,6 +41,9 @@ pub(crate) struct WebArgs {
     /// Print the link, and open no browser
     #[arg(long)]
     print: bool,
+    /// Log in as an observer, who may look only, with the owner's access file, too
+    #[arg(long)]
+    observer: bool,
     /// Where the page is for the browser, as http://HOST:PORT, if it is reached another way:
     /// over a tunnel of ssh, or through a proxy
     #[arg(long, value_name = "URL")]
@@ -55,7 +60,9 @@ pub(crate) fn web(args: WebArgs) -> Exit {
         Ok(url) => url,
         Err(why) => return Exit::usage(why),
     };
-    let secret = match access.secret(Role::Observer) {
+    let is_owner = !args.observer && access.roles().any(|role| role == Role::Owner);
+    let role = if is_owner { Role::Owner } else { Role::Observer };
+    let secret = match access.secret(role) {
         Ok(secret) => secret,
         Err(error) => return Exit::usage(error),
     };
@@ -135,21 +142,26 @@ pub(crate) fn listen(text: &str, is_forced: bool) -> Result<TcpListener, String>
 pub(crate) fn serve(
     listener: TcpListener,
     handle: &Handle,
-    observer: &AccessFile,
+    access: &AccessFile,
     folder: &Path,
 ) -> Result<Server, String> {
-    let secret = observer.secret(Role::Observer).map_err(|error| error.to_string())?;
-    let login = Login::new(secret.as_bytes());
-    let dashboard = Arc::new(Dashboard::default());
-    let handle = handle.clone();
-    let connect = move || {
-        let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
-        let (reader, writer) = plain(theirs);
-        handle.attach(Role::Observer, "web", reader, writer);
-        plain(ours)
+    let login = |role: Role| -> Result<Login, String> {
+        let secret = access.secret(role).map_err(|error| error.to_string())?;
+        Ok(Login::new(secret.as_bytes()))
     };
-    let background = Box::pin(dashboard.clone().watch(connect));
-    let options = falkon_web::Options { listener, login, site: dashboard, background };
+    let (viewers, owners) = (login(Role::Observer)?, login(Role::Owner)?);
+    let connect = |role: Role| {
+        let handle = handle.clone();
+        move || {
+            let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
+            let (reader, writer) = plain(theirs);
+            handle.attach(role, "web", reader, writer);
+            plain(ours)
+        }
+    };
+    let dashboard = Arc::new(Dashboard::new(connect(Role::Owner)));
+    let background = Box::pin(dashboard.clone().watch(connect(Role::Observer)));
+    let options = falkon_web::Options { listener, viewers, owners, site: dashboard, background };
     let server = falkon_web::start(options).map_err(|error| error.to_string())?;
     let url = format!("http://{}\n", reached(server.address()));
     write_private(&folder.join(FILE), url.as_bytes()).map_err(|error| error.to_string())?;

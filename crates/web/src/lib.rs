@@ -1,11 +1,13 @@
 //! A web server for pages that are live, behind a secret.
 //!
-//! It knows HTTP and nothing of what it shows: a [`Site`] answers questions and sends updates.
+//! It knows HTTP and nothing of what it shows: a [`Site`] answers questions, sends updates, and
+//! does what owners ask for.
 //! It runs on a thread of its own, so that whatever a browser does, nothing else waits for it.
 //! Every connection carries one request, the number of connections and the length of requests
 //! are bounded, and a browser may load nothing from elsewhere.
 
 mod login;
+mod origin;
 mod question;
 mod respond;
 mod server;
@@ -25,6 +27,15 @@ pub const REQUEST_BYTES_MAX: usize = 16 << 10;
 pub const CONNECTIONS_MAX: usize = 128;
 /// Connections that updates are sent to, at a time; more are refused.
 pub const VIEWERS_MAX: usize = 64;
+
+/// What somebody may do who is logged in; more is greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rights {
+    /// See the site.
+    Look,
+    /// See it, and have it do something.
+    Act,
+}
 
 /// A file of the site.
 #[derive(Debug, Clone, Copy)]
@@ -55,8 +66,8 @@ pub type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 /// What is shown.
 pub trait Site: Send + Sync + 'static {
-    /// The page, as HTML, for those who are logged in.
-    fn page(&self) -> &'static str;
+    /// The page, as HTML, for those who are logged in with these rights.
+    fn page(&self, rights: Rights) -> &'static str;
 
     /// What others see, as HTML: how to log in.
     fn stranger_page(&self) -> &'static str;
@@ -66,6 +77,9 @@ pub trait Site: Send + Sync + 'static {
 
     /// Answers a question of somebody who is logged in.
     fn answer(self: Arc<Self>, question: Question) -> Answering;
+
+    /// Does what somebody asks for who has the rights to act.
+    fn act(self: Arc<Self>, request: Question) -> Answering;
 
     /// What changes: the latest is sent, and those before it that a slow browser missed are
     /// not. A text is one line.

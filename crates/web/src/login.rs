@@ -1,4 +1,4 @@
-//! Who may see the site: those who have the secret.
+//! Who may see the site: those who have the secret. Those who may act have another secret.
 //!
 //! Whoever has the secret makes a link that logs a browser in for a while. Neither the link nor
 //! the cookie contains the secret; both are signed under a key that follows from it, and end at

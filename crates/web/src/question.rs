@@ -8,7 +8,7 @@ const VALUES_MAX: usize = 32;
 /// A question.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Question {
-    /// Its name: what comes after `/api/`.
+    /// Its name: what comes after `/api/` or `/do/`.
     pub name: String,
     values: BTreeMap<String, String>,
 }

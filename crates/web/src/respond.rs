@@ -74,14 +74,15 @@ const ENTER: &str = "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-
                      <meta http-equiv=\"refresh\" content=\"0;url=/\"><title>Falkon</title></head>\
                      <body><p><a href=\"/\">Go on</a></p></body></html>";
 
-/// A cookie for whoever came with a link.
-pub(super) fn logged_in(cookie: &str, session: &str, seconds: u64) -> Response<Body> {
+/// A cookie for whoever came with a link, in place of the cookie that another link gave.
+pub(super) fn logged_in(cookie: &str, other: &str, session: &str, seconds: u64) -> Response<Body> {
     let mut response = page(StatusCode::OK, ENTER);
-    let cookie =
-        format!("{cookie}={session}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict");
-    // It is made of digits and letters.
-    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    for (name, value, seconds) in [(cookie, session, seconds), (other, "", 0)] {
+        let set = format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict");
+        // It is made of digits and letters.
+        if let Ok(set) = HeaderValue::from_str(&set) {
+            response.headers_mut().append(header::SET_COOKIE, set);
+        }
     }
     response
 }

@@ -1,7 +1,8 @@
 //! Connections, and who may ask what.
 
 use super::respond::{self, Body};
-use super::{CONNECTIONS_MAX, Login, Question, REQUEST_BYTES_MAX, SESSION_S, Site, VIEWERS_MAX};
+use super::{Answering, CONNECTIONS_MAX, Login, Question, REQUEST_BYTES_MAX, Rights, SESSION_S};
+use super::{Site, VIEWERS_MAX, origin};
 use hyper::body::Incoming;
 use hyper::header::COOKIE;
 use hyper::server::conn::http1;
@@ -33,7 +34,9 @@ pub struct Options {
     /// Where to accept connections.
     pub listener: TcpListener,
     /// Who may see it.
-    pub login: Login,
+    pub viewers: Login,
+    /// Who may also have it do something.
+    pub owners: Login,
     /// What is shown.
     pub site: Arc<dyn Site>,
     /// What goes on besides, on the same thread: whoever makes the updates.
@@ -79,7 +82,7 @@ impl Drop for Server {
 /// # Errors
 /// See [`ServeError`].
 pub fn start(options: Options) -> Result<Server, ServeError> {
-    let Options { listener, login, site, background } = options;
+    let Options { listener, viewers, owners, site, background } = options;
     let address = listener.local_addr().map_err(ServeError::System)?;
     listener.set_nonblocking(true).map_err(ServeError::System)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -92,7 +95,7 @@ pub fn start(options: Options) -> Result<Server, ServeError> {
             let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
             tokio::spawn(background);
             tokio::select! {
-                () = accept(listener, Arc::new(Serving::new(login, site))) => {}
+                () = accept(listener, Arc::new(Serving::new([viewers, owners], site))) => {}
                 // The sender is dropped with the server.
                 _ = stopped => {}
             }
@@ -105,17 +108,18 @@ pub fn start(options: Options) -> Result<Server, ServeError> {
 
 /// What connections share.
 struct Serving {
-    login: Login,
+    viewers: Login,
+    owners: Login,
     site: Arc<dyn Site>,
     connections: Arc<Semaphore>,
-    viewers: Arc<Semaphore>,
+    watching: Arc<Semaphore>,
 }
 
 impl Serving {
-    fn new(login: Login, site: Arc<dyn Site>) -> Serving {
+    fn new([viewers, owners]: [Login; 2], site: Arc<dyn Site>) -> Serving {
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let viewers = Arc::new(Semaphore::new(VIEWERS_MAX));
-        Serving { login, site, connections, viewers }
+        let watching = Arc::new(Semaphore::new(VIEWERS_MAX));
+        Serving { viewers, owners, site, connections, watching }
     }
 }
 
@@ -147,6 +151,15 @@ async fn serve(stream: TcpStream, serving: Arc<Serving>, _place: OwnedSemaphoreP
     let _ = tokio::time::timeout(CONNECTION, served).await;
 }
 
+/// What those are told who are not logged in.
+const LOG_IN: &str = "log in: falkon web";
+/// What those are told who may look only.
+const NO_OWNER: &str = "this browser may look only: falkon web with the owner's access file logs \
+                        an owner in";
+/// What those are told whose request no page of this server has sent.
+const NOT_OWN_PAGE: &str = "another page than this server's sent the request, or none: use the \
+                            buttons of the page; a proxy has to keep the Host header";
+
 /// The time in seconds since 1970.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
@@ -154,10 +167,15 @@ fn now() -> u64 {
 
 impl Serving {
     async fn respond(&self, request: &Request<Incoming>) -> Response<Body> {
+        let path = request.uri().path();
+        if request.method() == Method::POST
+            && let Some(name) = path.strip_prefix("/do/")
+        {
+            return self.act(name, request).await;
+        }
         if request.method() != Method::GET {
             return respond::text(StatusCode::METHOD_NOT_ALLOWED, "ask with GET");
         }
-        let path = request.uri().path();
         let query = request.uri().query().unwrap_or_default();
         if let Some(name) = path.strip_prefix("/files/") {
             let found = self.site.files().iter().find(|file| file.name == name);
@@ -170,25 +188,18 @@ impl Serving {
             return self.log_in(&Question::new("", query));
         }
         let is_page = path == "/";
-        if !self.is_logged_in(request) {
+        let Some(rights) = self.rights(request) else {
             return match is_page {
                 true => respond::page(StatusCode::UNAUTHORIZED, self.site.stranger_page()),
-                false => respond::text(StatusCode::UNAUTHORIZED, "log in: falkon web"),
+                false => respond::text(StatusCode::UNAUTHORIZED, LOG_IN),
             };
-        }
+        };
         if is_page {
-            return respond::page(StatusCode::OK, self.site.page());
+            return respond::page(StatusCode::OK, self.site.page(rights));
         }
         match path.strip_prefix("/api/") {
             Some("updates") => self.updates(),
-            Some(name) => {
-                let question = Question::new(name, query);
-                let answering = self.site.clone().answer(question);
-                match tokio::time::timeout(ANSWER, answering).await {
-                    Ok(answer) => respond::answer(answer),
-                    Err(_) => respond::text(StatusCode::SERVICE_UNAVAILABLE, "no answer came"),
-                }
-            }
+            Some(name) => answered(self.site.clone().answer(Question::new(name, query))).await,
             None => respond::text(StatusCode::NOT_FOUND, "there is no such page"),
         }
     }
@@ -196,29 +207,63 @@ impl Serving {
     fn log_in(&self, query: &Question) -> Response<Body> {
         let code = query.value("code").unwrap_or_default();
         let now = now();
-        match self.login.opens(now, code) {
-            true => respond::logged_in(&self.login.cookie(), &self.login.session(now), SESSION_S),
-            false => respond::page(StatusCode::FORBIDDEN, self.site.stranger_page()),
+        // A browser has the rights of the link that it came with last.
+        for (login, other) in [(&self.viewers, &self.owners), (&self.owners, &self.viewers)] {
+            if login.opens(now, code) {
+                let session = login.session(now);
+                return respond::logged_in(&login.cookie(), &other.cookie(), &session, SESSION_S);
+            }
+        }
+        respond::page(StatusCode::FORBIDDEN, self.site.stranger_page())
+    }
+
+    /// What a request's sender may do; `None` if the sender is not logged in.
+    fn rights(&self, request: &Request<Incoming>) -> Option<Rights> {
+        let all = [(&self.owners, Rights::Act), (&self.viewers, Rights::Look)];
+        all.into_iter().find(|(login, _)| is_logged_in(login, request)).map(|(_, rights)| rights)
+    }
+
+    /// Does what an owner's page asks for.
+    async fn act(&self, name: &str, request: &Request<Incoming>) -> Response<Body> {
+        match self.rights(request) {
+            None => respond::text(StatusCode::UNAUTHORIZED, LOG_IN),
+            Some(Rights::Look) => respond::text(StatusCode::FORBIDDEN, NO_OWNER),
+            Some(Rights::Act) if !origin::is_own(request.headers()) => {
+                respond::text(StatusCode::FORBIDDEN, NOT_OWN_PAGE)
+            }
+            Some(Rights::Act) => {
+                let query = request.uri().query().unwrap_or_default();
+                answered(self.site.clone().act(Question::new(name, query))).await
+            }
         }
     }
 
-    fn is_logged_in(&self, request: &Request<Incoming>) -> bool {
-        let name = self.login.cookie();
-        let cookies = request.headers().get_all(COOKIE).iter();
-        let cookies = cookies.filter_map(|value| value.to_str().ok());
-        cookies.flat_map(|value| value.split(';')).any(|cookie| {
-            let pair = cookie.trim().split_once('=');
-            pair.is_some_and(|(found, code)| found == name && self.login.is_session(now(), code))
-        })
-    }
-
     fn updates(&self) -> Response<Body> {
-        match self.viewers.clone().try_acquire_owned() {
+        match self.watching.clone().try_acquire_owned() {
             Ok(place) => respond::updates(self.site.updates(), place),
             Err(_) => {
                 let why = format!("{VIEWERS_MAX} browsers watch already: close one");
                 respond::text(StatusCode::SERVICE_UNAVAILABLE, why)
             }
         }
+    }
+}
+
+/// Whether a request has the cookie of a session that goes on.
+fn is_logged_in(login: &Login, request: &Request<Incoming>) -> bool {
+    let name = login.cookie();
+    let cookies = request.headers().get_all(COOKIE).iter();
+    let cookies = cookies.filter_map(|value| value.to_str().ok());
+    cookies.flat_map(|value| value.split(';')).any(|cookie| {
+        let pair = cookie.trim().split_once('=');
+        pair.is_some_and(|(found, code)| found == name && login.is_session(now(), code))
+    })
+}
+
+/// The response with an answer, or that none came.
+async fn answered(answering: Answering) -> Response<Body> {
+    match tokio::time::timeout(ANSWER, answering).await {
+        Ok(answer) => respond::answer(answer),
+        Err(_) => respond::text(StatusCode::SERVICE_UNAVAILABLE, "no answer came"),
     }
 }

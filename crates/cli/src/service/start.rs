@@ -276,8 +276,8 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
         crate::web::serve_none(&dir);
     }
     let page = page.map(|page| {
-        let observer = identity.access_file(level, &addresses, &[Role::Observer]);
-        crate::web::serve(page, &handle, &observer, &dir)
+        let access = identity.access_file(level, &addresses, &[Role::Observer, Role::Owner]);
+        crate::web::serve(page, &handle, &access, &dir)
     });
     let page = page.transpose().map_err(Exit::failure)?;
     // It ends with this function.

@@ -1,5 +1,6 @@
 //! What `falkon top` shows, and what keys do.
 
+use crate::query::Action;
 use falkon_core::data::stage::Usage;
 use falkon_core::task::{ExecutorId, InstanceId, MILLI, Time};
 use falkon_wire::message::{ExecutorStatus, InstanceStatus, Status};
@@ -28,10 +29,7 @@ pub(super) enum Key {
 /// What the user wants done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
-    Pause(InstanceId, bool),
-    Prioritize(InstanceId, i32),
-    Drain(ExecutorId, bool),
-    Cancel(InstanceId),
+    Act(Action),
     /// From now on, why tasks of this instance wait.
     Explain(Option<InstanceId>),
     Quit,
@@ -175,7 +173,7 @@ impl Board {
     pub(super) fn press(&mut self, key: Key) -> Option<Order> {
         self.said.clear();
         if let Some(instance) = self.asked.take() {
-            return (key == Key::Letter('y')).then_some(Order::Cancel(instance));
+            return (key == Key::Letter('y')).then_some(Order::Act(Action::Cancel(instance)));
         }
         match key {
             Key::Quit | Key::Letter('q') => return Some(Order::Quit),
@@ -192,14 +190,14 @@ impl Board {
             Key::Letter('p') => {
                 let at = self.instance_at().filter(|_| self.list == List::Instances)?;
                 let instance = &self.status.instances[at];
-                return Some(Order::Pause(InstanceId(instance.id), !instance.paused));
+                return Some(Order::Act(Action::Pause(InstanceId(instance.id), !instance.paused)));
             }
             Key::Letter(sign @ ('+' | '-')) => {
                 let at = self.instance_at().filter(|_| self.list == List::Instances)?;
                 let instance = &self.status.instances[at];
                 let step = if sign == '+' { 1 } else { -1 };
                 let priority = instance.priority.saturating_add(step);
-                return Some(Order::Prioritize(InstanceId(instance.id), priority));
+                return Some(Order::Act(Action::Prioritize(InstanceId(instance.id), priority)));
             }
             Key::Letter('c') => {
                 let at = self.instance_at().filter(|_| self.list == List::Instances)?;
@@ -209,7 +207,7 @@ impl Board {
             Key::Letter('d') => {
                 let at = self.executor_at().filter(|_| self.list == List::Executors)?;
                 let executor = &self.status.executors[at];
-                return Some(Order::Drain(executor.id, !executor.drained));
+                return Some(Order::Act(Action::Drain(executor.id, !executor.drained)));
             }
             Key::Letter('w') => {
                 let at = self.instance_at().filter(|_| self.list == List::Instances)?;

@@ -39,7 +39,7 @@ fn number(question: &Question, name: &str, otherwise: u64) -> Result<u64, Answer
     question.number(name).map_err(Answer::Wrong).map(|found| found.unwrap_or(otherwise))
 }
 
-fn needed(question: &Question, name: &str) -> Result<u64, Answer> {
+pub(super) fn needed(question: &Question, name: &str) -> Result<u64, Answer> {
     let found = question.number(name).map_err(Answer::Wrong)?;
     found.ok_or_else(|| Answer::Wrong(format!("say which {name}")))
 }
@@ -76,8 +76,10 @@ fn instances(dashboard: &Dashboard, question: &Question) -> Result<Value, Answer
     let (from, count) = page_of(question)?;
     let known = dashboard.known();
     let text = question.value("text").unwrap_or_default();
+    let only = question.number("id").map_err(Answer::Wrong)?;
     let of_text = |one: &&falkon_wire::message::InstanceStatus| {
-        text.is_empty() || one.name.contains(text) || one.id.to_string() == text
+        let is_named = text.is_empty() || one.name.contains(text) || one.id.to_string() == text;
+        is_named && only.is_none_or(|id| one.id == id)
     };
     let found: Vec<_> = known.board.status.instances.iter().filter(of_text).collect();
     let shown = found.iter().skip(from).take(count).map(|one| instance(&known, one));

@@ -11,18 +11,33 @@ use falkon_core::task::{InstanceId, MILLI, Time};
 use falkon_web::File;
 use falkon_wire::message::{InstanceStatus, Status};
 use serde_json::{Value, json};
+use std::sync::LazyLock;
 
 /// The files of the page.
-pub(super) const FILES: [File; 6] = [
+pub(super) const FILES: [File; 7] = [
     File { name: "library.css", kind: CSS, text: LIBRARY_CSS },
     File { name: "page.css", kind: CSS, text: PAGE_CSS },
     File { name: "dashboard.css", kind: CSS, text: include_str!("page/dashboard.css") },
     File { name: "library.js", kind: SCRIPT, text: LIBRARY_JS },
     File { name: "charts.js", kind: SCRIPT, text: CHARTS_JS },
+    File { name: "control.js", kind: SCRIPT, text: include_str!("page/control.js") },
     File { name: "dashboard.js", kind: SCRIPT, text: include_str!("page/dashboard.js") },
 ];
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// The page of those who may look.
+pub(super) const PAGE: &str = include_str!("page/index.html");
+/// What the page of those who may act has before its own script: the script with the buttons.
+const CONTROL: &str = "<script src=\"/files/control.js\"></script>\n";
+const OWN_SCRIPT: &str = "<script src=\"/files/dashboard.js\">";
+
+/// The page of those who may act.
+pub(super) fn owner_page() -> &'static str {
+    static OWNER_PAGE: LazyLock<String> =
+        LazyLock::new(|| PAGE.replace(OWN_SCRIPT, &format!("{CONTROL}{OWN_SCRIPT}")));
+    &OWNER_PAGE
+}
 
 /// Instances that every update has; the page asks for others.
 const INSTANCES_SENT_MAX: usize = 20;
@@ -92,6 +107,7 @@ fn cpus(milli: u64) -> f64 {
 pub(super) fn instance(known: &Known, instance: &InstanceStatus) -> Value {
     let mut value = instance_json(instance);
     value["rate"] = json!(known.board.rate(Some(instance.id)));
+    value["paused"] = json!(instance.paused);
     value
 }
 

@@ -1,7 +1,7 @@
 //! Asks the dispatcher while somebody looks, and keeps what its events add up to.
 
 use super::timeline::EventIndex;
-use super::{answers, show};
+use super::{acts, answers, show};
 use crate::events::Names;
 use crate::top::board::{Board, News};
 use falkon_core::events::{Failures, History, What};
@@ -9,7 +9,7 @@ use falkon_core::task::Time;
 use falkon_dispatcher::events::{Blocks, Position};
 use falkon_net::client::{Client, ClientError};
 use falkon_net::secure::{FrameReader, FrameWriter};
-use falkon_web::{Answer, Answering, File, Question, Site};
+use falkon_web::{Answer, Answering, File, Question, Rights, Site};
 use falkon_wire::message::Refusal;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,20 +56,25 @@ pub(crate) struct Dashboard {
     updates: watch::Sender<Arc<str>>,
     /// Somebody has begun to look.
     wanted: Notify,
+    /// Makes connections with an owner's rights.
+    connect_owner: Box<dyn Fn() -> (FrameReader, FrameWriter) + Send + Sync>,
 }
 
-impl Default for Dashboard {
-    fn default() -> Dashboard {
+impl Dashboard {
+    /// A page of which nothing is known yet; `connect_owner` gives a connection with an owner's
+    /// rights.
+    pub(super) fn new(
+        connect_owner: impl Fn() -> (FrameReader, FrameWriter) + Send + Sync + 'static,
+    ) -> Dashboard {
         Dashboard {
+            connect_owner: Box::new(connect_owner),
             known: Mutex::default(),
             client: Mutex::default(),
             updates: watch::Sender::new("".into()),
             wanted: Notify::new(),
         }
     }
-}
 
-impl Dashboard {
     /// What is known. A thread that panicked has left nothing half done here.
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
@@ -193,8 +198,11 @@ impl Known {
 }
 
 impl Site for Dashboard {
-    fn page(&self) -> &'static str {
-        include_str!("page/index.html")
+    fn page(&self, rights: Rights) -> &'static str {
+        match rights {
+            Rights::Look => show::PAGE,
+            Rights::Act => show::owner_page(),
+        }
     }
 
     fn stranger_page(&self) -> &'static str {
@@ -208,6 +216,21 @@ impl Site for Dashboard {
     fn answer(self: Arc<Self>, question: Question) -> Answering {
         Box::pin(async move {
             match answers::answer(&self, &question).await {
+                Ok(json) => Answer::Json(json.to_string()),
+                Err(answer) => answer,
+            }
+        })
+    }
+
+    fn act(self: Arc<Self>, request: Question) -> Answering {
+        Box::pin(async move {
+            let action = match acts::action(&request) {
+                Ok(action) => action,
+                Err(answer) => return answer,
+            };
+            let (reader, writer) = (self.connect_owner)();
+            let (client, _deliveries) = Client::over(reader, writer);
+            match acts::act(&client, action).await {
                 Ok(json) => Answer::Json(json.to_string()),
                 Err(answer) => answer,
             }

@@ -1,6 +1,7 @@
 //! The dispatcher's page: who may see it, what it says, and what a browser makes of it.
 
 mod browser;
+mod control;
 mod driver;
 
 use crate::fixture::{Access, Dispatcher, PATIENCE, Site, poll, poll_for};
@@ -65,7 +66,12 @@ fn get(address: &str, path: &str, headers: &str) -> Response {
 impl Page {
     /// The page of a dispatcher, for one who is logged in by a link.
     fn of(access: &Access<'_>) -> Page {
-        let link = access.run("web", &["--print"]).exits(0).text().trim().to_owned();
+        Page::with(access, &["--print"])
+    }
+
+    /// The page for one who is logged in by the link that `falkon web` prints with `args`.
+    fn with(access: &Access<'_>, args: &[&str]) -> Page {
+        let link = access.run("web", args).exits(0).text().trim().to_owned();
         let (address, path) = parts(&link);
         let response = get(address, path, "");
         assert_eq!(response.status, 200, "{response:?}");

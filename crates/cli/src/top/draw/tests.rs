@@ -3,6 +3,7 @@
 
 use super::super::board::{Board, Key, News, Order};
 use super::draw;
+use crate::query::Action;
 use falkon_core::data::stage::{CacheState, Count, Usage};
 use falkon_core::result::Counts;
 use falkon_core::task::{ExecutorId, InstanceId, Resources, Time};
@@ -128,17 +129,20 @@ fn keys_are_about_what_is_selected() {
     let mut board = board();
     assert_eq!(board.press(Key::Letter('d')), None);
     assert_eq!(board.press(Key::Down), None);
-    assert_eq!(board.press(Key::Letter('p')), Some(Order::Pause(InstanceId(7), true)));
+    assert_eq!(board.press(Key::Letter('p')), Some(Order::Act(Action::Pause(InstanceId(7), true))));
     assert_eq!(board.press(Key::Letter('w')), Some(Order::Explain(Some(InstanceId(7)))));
     board.take(News::Explained(InstanceId(7), "its instance is paused\n".to_owned()));
     let lines = screen(&board, (80, 24));
     assert!(lines.iter().any(|line| line == "its instance is paused"), "{}", lines.join("\n"));
     assert_eq!(board.press(Key::Back), Some(Order::Explain(None)));
-    assert_eq!(board.press(Key::Letter('-')), Some(Order::Prioritize(InstanceId(7), -1)));
+    assert_eq!(
+        board.press(Key::Letter('-')),
+        Some(Order::Act(Action::Prioritize(InstanceId(7), -1)))
+    );
     let mut now = status(71, 503_000);
     now.instances[1].priority = i32::MAX;
     board.take(News::Status(now));
-    let full = Order::Prioritize(InstanceId(7), i32::MAX);
+    let full = Order::Act(Action::Prioritize(InstanceId(7), i32::MAX));
     assert_eq!(board.press(Key::Letter('+')), Some(full));
     let lines = screen(&board, (80, 24));
     assert!(lines.iter().any(|line| line.contains(" running +2147483647 ")));
@@ -148,11 +152,14 @@ fn keys_are_about_what_is_selected() {
     assert!(lines[23].starts_with("cancel all tasks of instance 7? y"), "{}", lines[23]);
     assert_eq!(board.press(Key::Letter('q')), None);
     assert_eq!(board.press(Key::Letter('c')), None);
-    assert_eq!(board.press(Key::Letter('y')), Some(Order::Cancel(InstanceId(7))));
+    assert_eq!(board.press(Key::Letter('y')), Some(Order::Act(Action::Cancel(InstanceId(7)))));
     assert_eq!(board.press(Key::OtherList), None);
-    assert_eq!(board.press(Key::Letter('d')), Some(Order::Drain(ExecutorId(1), false)));
+    assert_eq!(
+        board.press(Key::Letter('d')),
+        Some(Order::Act(Action::Drain(ExecutorId(1), false)))
+    );
     assert_eq!(board.press(Key::PageDown), None);
-    assert_eq!(board.press(Key::Letter('d')), Some(Order::Drain(ExecutorId(0), true)));
+    assert_eq!(board.press(Key::Letter('d')), Some(Order::Act(Action::Drain(ExecutorId(0), true))));
     board.take(News::Said("executor 1 gets tasks again".to_owned()));
     assert!(screen(&board, (80, 24))[23].starts_with("executor 1 gets tasks again"));
     // What is old is said to be, until an answer comes.

@@ -3,6 +3,8 @@
 "use strict";
 (() => {
   const { draw, element } = FalkonCharts;
+  // The buttons of an owner's page; the page of those who may look only has none.
+  const control = typeof FalkonControl === "undefined" ? null : FalkonControl;
   const at = (id) => document.getElementById(id);
   const count = (value) => Number(value).toLocaleString("en");
   const few = (value) => FalkonCharts.number(value);
@@ -57,6 +59,7 @@
           const text = String(column.text(item) ?? "");
           const target = row.cells[cell].target;
           if (target.textContent !== text) target.textContent = text;
+          if (column.label) target.setAttribute("aria-label", column.label(item));
           if (column.look) {
             target.className = `${target.base} ${column.look(item) || ""}`;
           }
@@ -254,7 +257,11 @@
     { title: "Ahead", text: (one) => count(one.prefetched) },
     { title: "Cache", text: (one) => one.cache ? `${bytes(one.cache.used_bytes)} of ${bytes(one.cache.capacity_bytes)}` : "–" },
     { title: "Objects", text: (one) => one.cache ? count(one.cache.objects) : "–" },
+    ...(control ? [{ title: "Control", kind: "text", text: (one) => one.drained ? "Undrain" : "Drain",
+      label: (one) => `${one.drained ? "Undrain" : "Drain"} executor ${one.id}, ${one.name}`,
+      act: (one) => control.drain(one).then(() => showExecutors()).catch(report) }] : []),
   ], "No executor: falkon executor starts one.");
+  if (control) at("executors-form").after(control.executorNote);
   const executorPager = new Pager(at("executors-pager"), 25, () => showExecutors().catch(report));
   const showExecutors = async () => {
     const { text, state } = at("executors-form").elements;
@@ -374,7 +381,8 @@
     list.addEventListener("click", () => { detail.close(); tasksOf({ instance }); });
     try {
       const { explained } = await ask("explain", { instance });
-      open(name, element("pre", {}, explained.trim()), list);
+      const { shown } = control ? await ask("instances", { id: instance }) : { shown: [] };
+      open(name, element("pre", {}, explained.trim()), list, ...shown.map((one) => control.ofInstance(one)));
     } catch (error) {
       open(name, element("p", {}, error.message));
     }

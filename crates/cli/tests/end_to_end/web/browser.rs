@@ -62,6 +62,59 @@ fn a_browser_shows_a_billion_tasks_hostile_names_and_no_complaint() {
 }
 
 #[trial]
+fn an_owner_acts_by_keyboard_and_confirms_a_cancellation() {
+    let site = Site::new();
+    let browser = Browser::start(&site, 1280, 900, false);
+    let dispatcher = with_page(&site);
+    let access = dispatcher.access();
+    let executor = dispatcher.executor("node", &["--slots", "1"]);
+    let instance = access.submit(&["--range", "1-10", "--", "@sleep", "100000"]);
+    browser.go(access.run("web", &["--print"]).exits(0).text().trim());
+    browser.wait("document.querySelector('#instances-table button')");
+    browser.run("document.querySelector('#instances-table button').focus()");
+    browser.press(&[ENTER]);
+    let said = |text: &str| {
+        let shown = "document.querySelector('#control [role=status]')?.textContent";
+        browser.wait(&format!("{shown} === '{text}'"));
+    };
+    browser.wait("document.querySelector('#control button')");
+    for (text, wanted) in [("Pause", "paused"), ("Resume", "resumed")] {
+        let button = "document.querySelector('#control button')";
+        browser.wait(&format!("{button}.textContent === '{text}'"));
+        browser.run(&format!("{button}.focus()"));
+        browser.press(&[ENTER]);
+        said(&format!("instance {instance} {wanted}"));
+    }
+    browser.run("document.querySelector('#control input').value = '4'");
+    browser.run("document.querySelector('#control input').focus()");
+    browser.press(&[ENTER]);
+    said(&format!("instance {instance} has priority 4"));
+    // Scripts answer in place of the person whom the browser asks.
+    for (answer, wanted) in [(false, "has priority 4"), (true, "cancelled")] {
+        browser.run(&format!(
+            "window.asked = ''; window.confirm = (text) => {{ window.asked = text; return {answer}; }}; \
+             document.querySelector('#control button:last-child').focus()"
+        ));
+        browser.press(&[ENTER]);
+        browser.wait(&format!("window.asked.startsWith('Cancel instance {instance}?')"));
+        said(&format!("instance {instance} {wanted}"));
+    }
+    browser.press(&[ESCAPE]);
+    browser.wait("!document.getElementById('detail').open");
+    for text in ["Drain", "Undrain"] {
+        let button = "document.querySelector('#executors-table td:last-child button')";
+        browser.wait(&format!("{button}?.textContent === '{text}'"));
+        let label = browser.run(&format!("return {button}.getAttribute('aria-label')"));
+        assert!(label.as_str().unwrap().starts_with(&format!("{text} executor ")), "{label}");
+        browser.run(&format!("{button}.focus()"));
+        browser.press(&[ENTER]);
+    }
+    browser.wait("document.getElementById('executors-done').textContent.includes('gets tasks')");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+    drop(executor);
+}
+
+#[trial]
 fn a_phone_scrolls_in_one_direction_and_darkness_is_dark() {
     let site = Site::new();
     let browser = Browser::start(&site, 500, 900, true);
