@@ -219,7 +219,9 @@ fn updates_come_as_tasks_end_and_lists_are_exact() {
     let shown = update["instances"]["shown"].as_array().unwrap();
     assert!(shown.iter().any(|one| one["name"] == HOSTILE), "{update}");
     let classes = update["failures"]["shown"].as_array().unwrap();
-    assert_eq!((&classes[0]["count"], &classes[0]["first"]), (&2.into(), &7.into()));
+    // Two tasks run at a time: either of these may fail first.
+    let first = classes[0]["first"].as_u64();
+    assert!(classes[0]["count"] == 2 && [Some(7), Some(8)].contains(&first), "{classes:?}");
     assert_eq!(
         (&classes[1]["count"], &classes[1]["how"]),
         (&1.into(), &"failed by signal 9".into())
