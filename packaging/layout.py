@@ -48,7 +48,7 @@ def install(root, program, speaker, licences, tree):
         f"{'=' * 78}\n{title}\n\n" + "\n".join(texts) + "\n" for title, texts in licences.items()
     )
     write(tree / "share" / "doc" / "falkon" / "LICENSES-OF-DEPENDENCIES", text.encode())
-    for folder in ("systemd", "container", "kubernetes", "apptainer"):
+    for folder in ("systemd", "container", "kubernetes", "apptainer", "grafana"):
         shutil.copytree(root / "packaging" / folder, tree / "share" / "falkon" / folder)
     return tree
 

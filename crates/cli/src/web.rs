@@ -7,6 +7,7 @@
 
 mod acts;
 mod answers;
+mod metrics;
 mod show;
 mod timeline;
 mod watch;
@@ -44,6 +45,9 @@ pub(crate) struct WebArgs {
     /// Log in as an observer, who may look only, with the owner's access file, too
     #[arg(long)]
     observer: bool,
+    /// Print the token with which Prometheus reads /metrics
+    #[arg(long, conflicts_with_all = ["print", "observer", "url"])]
+    token: bool,
     /// Where the page is for the browser, as http://HOST:PORT, if it is reached another way:
     /// over a tunnel of ssh, or through a proxy
     #[arg(long, value_name = "URL")]
@@ -56,6 +60,15 @@ pub(crate) fn web(args: WebArgs) -> Exit {
         Ok(access) => access,
         Err(exit) => return exit,
     };
+    if args.token {
+        return match access.secret(Role::Observer) {
+            Ok(secret) => {
+                let token = Login::new(secret.as_bytes()).token();
+                print(&format!("{token}\n")).unwrap_or(Exit::Success)
+            }
+            Err(error) => Exit::usage(error),
+        };
+    }
     let url = match args.url.map_or_else(|| recorded(&access), Ok) {
         Ok(url) => url,
         Err(why) => return Exit::usage(why),
@@ -150,17 +163,15 @@ pub(crate) fn serve(
         Ok(Login::new(secret.as_bytes()))
     };
     let (viewers, owners) = (login(Role::Observer)?, login(Role::Owner)?);
-    let connect = |role: Role| {
-        let handle = handle.clone();
-        move || {
-            let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
-            let (reader, writer) = plain(theirs);
-            handle.attach(role, "web", reader, writer);
-            plain(ours)
-        }
+    let handle = handle.clone();
+    let connect = move |role: Role| {
+        let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
+        let (reader, writer) = plain(theirs);
+        handle.attach(role, "web", reader, writer);
+        plain(ours)
     };
-    let dashboard = Arc::new(Dashboard::new(connect(Role::Owner)));
-    let background = Box::pin(dashboard.clone().watch(connect(Role::Observer)));
+    let dashboard = Arc::new(Dashboard::new(connect));
+    let background = Box::pin(dashboard.clone().watch());
     let options = falkon_web::Options { listener, viewers, owners, site: dashboard, background };
     let server = falkon_web::start(options).map_err(|error| error.to_string())?;
     let url = format!("http://{}\n", reached(server.address()));

@@ -53,6 +53,8 @@ pub struct File {
 pub enum Answer {
     /// The answer, as JSON.
     Json(String),
+    /// Metrics, in the format OpenMetrics 1.0.
+    Metrics(String),
     /// There is no such question, or nothing that it is about.
     NotFound(String),
     /// The question is wrong.
@@ -80,6 +82,9 @@ pub trait Site: Send + Sync + 'static {
 
     /// Does what somebody asks for who has the rights to act.
     fn act(self: Arc<Self>, request: Question) -> Answering;
+
+    /// How things are in numbers, for a program that collects them.
+    fn metrics(self: Arc<Self>) -> Answering;
 
     /// What changes: the latest is sent, and those before it that a slow browser missed are
     /// not. A text is one line.

@@ -55,6 +55,22 @@ impl Login {
         self.holds(Purpose::Link, LINK_S, now, code)
     }
 
+    /// The token with which a program reads metrics, for as long as the secret holds.
+    #[must_use]
+    pub fn token(&self) -> String {
+        self.token_hash().to_hex().to_string()
+    }
+
+    /// Whether a text is the token.
+    pub(crate) fn is_token(&self, text: &str) -> bool {
+        // Hashes compare in constant time.
+        blake3::Hash::from_hex(text).is_ok_and(|hash| hash == self.token_hash())
+    }
+
+    fn token_hash(&self) -> blake3::Hash {
+        blake3::keyed_hash(&self.key, b"metrics")
+    }
+
     /// A session that begins at `now`.
     pub(crate) fn session(&self, now: u64) -> String {
         self.code(Purpose::Session, now + SESSION_S)
@@ -117,6 +133,9 @@ mod tests {
         let other = Login::new(&[8; 32]);
         assert!(!other.opens(1_000, &link) && !other.is_session(1_000, &session));
         assert_ne!(other.cookie(), login.cookie());
+        let token = login.token();
+        assert!(login.is_token(&token) && !other.is_token(&token) && !login.is_token(""));
+        assert!(!login.opens(1_000, &token) && !login.is_session(1_000, &token));
         assert!(!format!("{login:?}").contains("07"));
     }
 

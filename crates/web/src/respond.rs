@@ -87,12 +87,15 @@ pub(super) fn logged_in(cookie: &str, other: &str, session: &str, seconds: u64) 
     response
 }
 
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 /// An answer.
 pub(super) fn answer(answer: Answer) -> Response<Body> {
     match answer {
         Answer::Json(json) => {
             response(StatusCode::OK, "application/json; charset=utf-8", whole(json))
         }
+        Answer::Metrics(text) => response(StatusCode::OK, OPEN_METRICS, whole(text)),
         Answer::NotFound(why) => text(StatusCode::NOT_FOUND, why),
         Answer::Wrong(why) => text(StatusCode::BAD_REQUEST, why),
         Answer::Unavailable(why) => text(StatusCode::SERVICE_UNAVAILABLE, why),

@@ -4,7 +4,7 @@ use super::respond::{self, Body};
 use super::{Answering, CONNECTIONS_MAX, Login, Question, REQUEST_BYTES_MAX, Rights, SESSION_S};
 use super::{Site, VIEWERS_MAX, origin};
 use hyper::body::Incoming;
-use hyper::header::COOKIE;
+use hyper::header::{AUTHORIZATION, COOKIE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -153,6 +153,8 @@ async fn serve(stream: TcpStream, serving: Arc<Serving>, _place: OwnedSemaphoreP
 
 /// What those are told who are not logged in.
 const LOG_IN: &str = "log in: falkon web";
+/// What programs are told that have no token.
+const NO_TOKEN: &str = "send the token that falkon web --token prints: Authorization: Bearer TOKEN";
 /// What those are told who may look only.
 const NO_OWNER: &str = "this browser may look only: falkon web with the owner's access file logs \
                         an owner in";
@@ -186,6 +188,12 @@ impl Serving {
         }
         if path == "/login" {
             return self.log_in(&Question::new("", query));
+        }
+        if path == "/metrics" {
+            return match self.has_token(request) || self.rights(request).is_some() {
+                true => answered(self.site.clone().metrics()).await,
+                false => respond::text(StatusCode::UNAUTHORIZED, NO_TOKEN),
+            };
         }
         let is_page = path == "/";
         let Some(rights) = self.rights(request) else {
@@ -221,6 +229,13 @@ impl Serving {
     fn rights(&self, request: &Request<Incoming>) -> Option<Rights> {
         let all = [(&self.owners, Rights::Act), (&self.viewers, Rights::Look)];
         all.into_iter().find(|(login, _)| is_logged_in(login, request)).map(|(_, rights)| rights)
+    }
+
+    /// Whether a request has a token for metrics.
+    fn has_token(&self, request: &Request<Incoming>) -> bool {
+        let found = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let token = found.and_then(|text| text.strip_prefix("Bearer "));
+        token.is_some_and(|token| self.viewers.is_token(token))
     }
 
     /// Does what an owner's page asks for.

@@ -1,14 +1,14 @@
 //! Asks the dispatcher while somebody looks, and keeps what its events add up to.
 
 use super::timeline::EventIndex;
-use super::{acts, answers, show};
+use super::{acts, answers, metrics, show};
 use crate::events::Names;
 use crate::top::board::{Board, News};
 use falkon_core::events::{Failures, History, What};
 use falkon_core::task::Time;
 use falkon_dispatcher::events::{Blocks, Position};
 use falkon_net::client::{Client, ClientError};
-use falkon_net::secure::{FrameReader, FrameWriter};
+use falkon_net::secure::{FrameReader, FrameWriter, Role};
 use falkon_web::{Answer, Answering, File, Question, Rights, Site};
 use falkon_wire::message::Refusal;
 use std::collections::VecDeque;
@@ -56,18 +56,20 @@ pub(crate) struct Dashboard {
     updates: watch::Sender<Arc<str>>,
     /// Somebody has begun to look.
     wanted: Notify,
-    /// Makes connections with an owner's rights.
-    connect_owner: Box<dyn Fn() -> (FrameReader, FrameWriter) + Send + Sync>,
+    /// Makes connections with the rights of a role.
+    connect: Box<dyn Fn(Role) -> (FrameReader, FrameWriter) + Send + Sync>,
+    /// The metrics that were made last, and when. Who asks for them waits for who does already.
+    metrics: tokio::sync::Mutex<Option<(Instant, String)>>,
 }
 
 impl Dashboard {
-    /// A page of which nothing is known yet; `connect_owner` gives a connection with an owner's
-    /// rights.
+    /// A page of which nothing is known yet; `connect` gives a connection with a role's rights.
     pub(super) fn new(
-        connect_owner: impl Fn() -> (FrameReader, FrameWriter) + Send + Sync + 'static,
+        connect: impl Fn(Role) -> (FrameReader, FrameWriter) + Send + Sync + 'static,
     ) -> Dashboard {
         Dashboard {
-            connect_owner: Box::new(connect_owner),
+            connect: Box::new(connect),
+            metrics: tokio::sync::Mutex::default(),
             known: Mutex::default(),
             client: Mutex::default(),
             updates: watch::Sender::new("".into()),
@@ -89,8 +91,21 @@ impl Dashboard {
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
     }
 
-    /// Asks for ever; `connect` gives a connection with an observer's rights.
-    pub(super) async fn watch(self: Arc<Self>, connect: impl Fn() -> (FrameReader, FrameWriter)) {
+    /// Makes metrics, or returns those of the last second.
+    async fn metrics_text(&self) -> Result<String, ClientError> {
+        let mut last = self.metrics.lock().await;
+        if let Some((_, text)) = last.as_ref().filter(|(at, _)| at.elapsed() < EVERY) {
+            return Ok(text.clone());
+        }
+        let (reader, writer) = (self.connect)(Role::Observer);
+        let (client, _deliveries) = Client::over(reader, writer);
+        let text = metrics::text(&client.status(None).await?);
+        *last = Some((Instant::now(), text.clone()));
+        Ok(text)
+    }
+
+    /// Asks for ever, with an observer's rights.
+    pub(super) async fn watch(self: Arc<Self>) {
         let mut next = None;
         let mut connected = None;
         loop {
@@ -98,7 +113,7 @@ impl Dashboard {
                 self.wanted.notified().await;
             }
             let client = connected.get_or_insert_with(|| {
-                let (reader, writer) = connect();
+                let (reader, writer) = (self.connect)(Role::Observer);
                 Client::over(reader, writer)
             });
             self.set_client(Some(client.0.clone()));
@@ -228,11 +243,20 @@ impl Site for Dashboard {
                 Ok(action) => action,
                 Err(answer) => return answer,
             };
-            let (reader, writer) = (self.connect_owner)();
+            let (reader, writer) = (self.connect)(Role::Owner);
             let (client, _deliveries) = Client::over(reader, writer);
             match acts::act(&client, action).await {
                 Ok(json) => Answer::Json(json.to_string()),
                 Err(answer) => answer,
+            }
+        })
+    }
+
+    fn metrics(self: Arc<Self>) -> Answering {
+        Box::pin(async move {
+            match self.metrics_text().await {
+                Ok(text) => Answer::Metrics(text),
+                Err(error) => Answer::Unavailable(error.to_string()),
             }
         })
     }

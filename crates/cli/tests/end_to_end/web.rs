@@ -3,6 +3,7 @@
 mod browser;
 mod control;
 mod driver;
+mod metrics;
 
 use crate::fixture::{Access, Dispatcher, PATIENCE, Site, poll, poll_for};
 use falkon_trials::trial;
