@@ -121,7 +121,7 @@ enum Command {
     Drain(query::DrainArgs),
     /// Give executors tasks again that were drained
     Undrain(query::ExecutorsArgs),
-    /// Cancel an instance's tasks
+    /// Cancel an instance's tasks: those that are chosen, else all, and it accepts no more
     Cancel(query::CancelArgs),
     /// Run failed tasks of an instance again, in their places
     Retry(query::RetryArgs),

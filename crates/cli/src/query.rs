@@ -11,9 +11,10 @@ mod retry;
 mod show;
 mod tail;
 mod tasks;
+mod which;
 
 pub(crate) use actions::Action;
-pub(crate) use cancel::{CancelArgs, cancel, task_range};
+pub(crate) use cancel::{CancelArgs, cancel};
 pub(crate) use chosen::Chosen;
 pub(crate) use control::{
     DrainArgs, ExecutorsArgs, PauseArgs, PriorityArgs, drain, pause, priority, undrain,
@@ -26,6 +27,7 @@ pub use show::print;
 pub(crate) use show::{coming_json, counted, executor_json, instance_json, printable, task_json};
 pub(crate) use tail::{TailArgs, tail};
 pub(crate) use tasks::{TasksArgs, tasks};
+pub(crate) use which::task_range;
 
 pub(crate) use named::named_instance;
 use named::{TaskName, What, named_status, named_task};
