@@ -29,6 +29,7 @@ mod receive;
 mod requests;
 mod sender;
 mod serve;
+mod silence;
 mod tail;
 mod visit;
 mod visitor;

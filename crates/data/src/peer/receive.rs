@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
+use super::silence::in_time;
 use super::wire::{ANSWER_BYTES, Answer, Request, Status};
-use super::{BUFFER_BYTES, PeerError, SILENCE_MS_MAX};
+use super::{BUFFER_BYTES, IDLE_MS_MAX, PeerError, SILENCE_MS_MAX};
 use crate::object::Landing;
 use falkon_net::secure::{CODE_BYTES, Code, Incoming};
 
@@ -91,6 +92,15 @@ impl Reader {
         let code = Code::end(&hasher);
         let theirs: [u8; CODE_BYTES] = self.take().await?;
         Ok(constant_time_eq::constant_time_eq_16(&code, &theirs))
+    }
+
+    /// Takes the next request and its code. `None`: none came for [`IDLE_MS_MAX`], or its code
+    /// does not fit.
+    pub(super) async fn request<const N: usize>(&mut self) -> io::Result<Option<[u8; N]>> {
+        let idle = Duration::from_millis(IDLE_MS_MAX);
+        let Ok(bytes) = timeout(idle, self.take()).await else { return Ok(None) };
+        let bytes = bytes?;
+        Ok(in_time(self.is_genuine(&bytes)).await?.then_some(bytes))
     }
 
     /// Reads on, waiting for as long as it takes.
@@ -189,9 +199,4 @@ const TAMPERED: &str = "it was changed in transit (its authentication code does 
 /// is read where it begins.
 pub(super) fn is_usable(result: &Result<u64, PeerError>) -> bool {
     matches!(result, Ok(_) | Err(PeerError::Gone | PeerError::Busy | PeerError::Coming))
-}
-
-async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    let limit = Duration::from_millis(SILENCE_MS_MAX);
-    timeout(limit, step).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }

@@ -3,15 +3,14 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
 
 use rustix::fs::sendfile;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
+use super::silence::in_time;
 use super::wire::Answer;
-use super::{BUFFER_BYTES, SILENCE_MS_MAX, SMALL_BYTES_MAX, TURN_BYTES};
+use super::{BUFFER_BYTES, SMALL_BYTES_MAX, TURN_BYTES};
 use falkon_net::secure::{Code, Outgoing};
 
 /// The sending side of a served connection.
@@ -132,10 +131,4 @@ async fn send_file(stream: &TcpStream, file: &File, from: u64, length: u64) -> i
         }
     }
     Ok(())
-}
-
-/// A peer that takes nothing for too long is given up.
-async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    let limit = Duration::from_millis(SILENCE_MS_MAX);
-    timeout(limit, step).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }

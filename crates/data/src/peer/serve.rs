@@ -12,14 +12,13 @@ use falkon_core::data::object::ObjectId;
 use falkon_core::data::stage::ServeId;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::time::timeout;
 
 use super::receive::Reader;
 use super::requests::{FromPeers, Shared, Verdict};
 use super::sender::Sender;
 use super::visit::{self, Allowed};
 use super::wire::{Answer, ENTRUSTED, REQUEST_BYTES, Request, Status};
-use super::{ASKED_AHEAD_MAX, CONNECTIONS_MAX, IDLE_MS_MAX, SMALL_BYTES_MAX, entrust, tail};
+use super::{ASKED_AHEAD_MAX, CONNECTIONS_MAX, SMALL_BYTES_MAX, entrust, tail};
 use crate::cache::{CacheError, DiskCache};
 use crate::overflow::OverflowDirectory;
 use falkon_net::secure::{Bare, PeerAcceptor};
@@ -203,15 +202,12 @@ fn is_large(request: &Request) -> bool {
 /// The next request on a connection; nothing if there is none for long, or none that is
 /// genuine and allowed.
 async fn next_request(reader: &mut Reader, allowed: &Allowed) -> Option<Request> {
-    let idle = Duration::from_millis(IDLE_MS_MAX);
-    let bytes = timeout(idle, reader.take::<REQUEST_BYTES>()).await.ok()?.ok()?;
-    let is_genuine = timeout(idle, reader.is_genuine(&bytes)).await.ok()?.ok()?;
-    let request = Request::decode(&bytes);
+    let request = Request::decode(&reader.request().await.ok()??);
     let is_allowed = match allowed {
         Allowed::Cache => true,
         one => *one == Allowed::Object(request.object),
     };
-    (is_genuine && is_allowed).then_some(request)
+    is_allowed.then_some(request)
 }
 
 /// Serves one task's output as often as requested. The file is not among the
@@ -222,14 +218,10 @@ async fn serve_output(
     id: ObjectId,
     shared: &Shared,
 ) -> io::Result<()> {
-    let idle = Duration::from_millis(IDLE_MS_MAX);
-    loop {
-        let Ok(bytes) = timeout(idle, reader.take::<REQUEST_BYTES>()).await else { return Ok(()) };
-        let bytes = bytes?;
-        let Ok(genuine) = timeout(idle, reader.is_genuine(&bytes)).await else { return Ok(()) };
+    while let Some(bytes) = reader.request().await? {
         let request = Request::decode(&bytes);
-        if !genuine? || request.object != id {
-            return Ok(());
+        if request.object != id {
+            break;
         }
         let found = shared.overflow.as_ref().and_then(|overflow| overflow.open(id));
         match found.map(|(file, whole)| (file, whole, request.length_of(whole))) {
@@ -244,6 +236,7 @@ async fn serve_output(
         }
         writer.flush().await?;
     }
+    Ok(())
 }
 
 /// A request that waits for a decision.

@@ -20,16 +20,16 @@ use falkon_core::data::object::ObjectId;
 use falkon_core::result::Stream;
 use falkon_core::task::{InstanceId, TaskId, TaskKey};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
+use super::PeerError;
 use super::connection::Connection;
 use super::fetch::Peer;
 use super::receive::Reader;
 use super::requests::{FromPeers, Shared, Written};
 use super::sender::Sender;
-use super::visit::in_time;
+use super::silence::in_time;
 use super::visitor::{VisitError, Visitor, lost};
-use super::{IDLE_MS_MAX, PeerError};
 use crate::overflow::open_plain;
 use falkon_net::ids::tail_id;
 
@@ -138,19 +138,16 @@ pub(super) async fn serve(
     id: ObjectId,
     shared: &Shared,
 ) -> io::Result<()> {
-    let idle = Duration::from_millis(IDLE_MS_MAX);
-    loop {
-        let Ok(bytes) = timeout(idle, reader.take::<QUESTION_BYTES>()).await else { return Ok(()) };
-        let bytes = bytes?;
-        let is_genuine = in_time(reader.is_genuine(&bytes)).await?;
-        let Some(question) = Question::decode(&bytes).filter(|_| is_genuine) else { return Ok(()) };
+    while let Some(bytes) = reader.request().await? {
+        let Some(question) = Question::decode(&bytes) else { break };
         let Question { task: TaskKey { instance, task }, stream, .. } = question;
         if tail_id(instance, task, stream) != id {
-            return Ok(());
+            break;
         }
         let tail = answer(&question, shared).await;
         writer.say(&tail.encode()).await?;
     }
+    Ok(())
 }
 
 /// What there is from the first byte on that is asked for, now or when there is something.

@@ -22,19 +22,18 @@
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::WriteError;
 use falkon_core::dispatch::AccessError;
 use falkon_core::execute::VisitEnd;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
+use super::TURN_BYTES;
 use super::receive::Reader;
 use super::requests::{FromPeers, Shared};
 use super::sender::Sender;
-use super::{SILENCE_MS_MAX, TURN_BYTES};
+use super::silence::in_time;
 use crate::cache::{CacheError, Copies};
 use falkon_net::ids::object_id;
 use falkon_net::secure::{CLAIMS_BYTES, Claims, VisitPurpose};
@@ -268,11 +267,6 @@ fn write_error(error: CacheError) -> WriteError {
         CacheError::Wrong { reason, .. } => WriteError::Wrong(reason),
         error => WriteError::Failed(error.to_string()),
     }
-}
-
-pub(super) async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    let limit = Duration::from_millis(SILENCE_MS_MAX);
-    timeout(limit, step).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 #[cfg(test)]

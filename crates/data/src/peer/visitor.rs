@@ -11,7 +11,8 @@ use tokio::io::AsyncWriteExt;
 use super::connection::Connection;
 use super::fetch::{Fetcher, Peer};
 use super::receive::Reader;
-use super::visit::{WORD_BYTES, Word, encode_put, in_time};
+use super::silence::in_time;
+use super::visit::{WORD_BYTES, Word, encode_put};
 use super::{BUFFER_BYTES, PeerError};
 use falkon_net::secure::{Claims, Level, Secret, VisitPurpose};
 
