@@ -24,6 +24,12 @@ if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null && ! { command -v unzip 
         { apt-get update -qq && apt-get install -y -qq unzip libarchive-tools; } >/dev/null 2>&1 || true
 fi
 
+# What --module loads.
+if [[ $(id -u) == 0 && -z ${FALKON_NO_INSTALL:-} ]] && command -v apt-get >/dev/null && [[ ! -e /usr/share/modules/init/sh ]]; then
+    apt-get install -y -qq --no-install-recommends environment-modules >/dev/null 2>&1 ||
+        { apt-get update -qq && apt-get install -y -qq --no-install-recommends environment-modules; } >/dev/null 2>&1 || true
+fi
+
 # What collects the dispatcher's metrics.
 if [[ $(id -u) == 0 && -z ${FALKON_NO_INSTALL:-} ]] && command -v apt-get >/dev/null && ! command -v prometheus >/dev/null; then
     apt-get install -y -qq --no-install-recommends prometheus >/dev/null 2>&1 ||

@@ -32,6 +32,7 @@ mod range;
 mod recomputed;
 mod render;
 mod selection;
+mod setup;
 mod shell;
 mod source;
 mod source_args;

@@ -5,6 +5,7 @@ mod checks;
 mod ends;
 mod packing;
 mod prepare;
+mod setup;
 mod streams;
 mod tails;
 mod with_data;

@@ -36,6 +36,47 @@ pub struct Command {
 }
 wire_struct!(Command { argv, env, cwd, stdin, inputs, outputs, streams, call });
 
+/// The word in a program's place that says that something is prepared before the command.
+const SETUP: &[u8] = b"@setup";
+
+/// What is prepared before a command, as the first of its words: `@setup`, how many there
+/// are, and each as `module=NAME`, `conda=ENVIRONMENT`, `venv=DIR` or `setup=COMMAND`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setup<'a> {
+    /// What is prepared, in this order.
+    pub prepared: &'a [Vec<u8>],
+    /// The command's own words.
+    pub command: &'a [Vec<u8>],
+}
+
+impl Setup<'_> {
+    /// The words that come before a command's own; none if nothing is prepared.
+    #[must_use]
+    pub fn words(prepared: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        if prepared.is_empty() {
+            return prepared;
+        }
+        let mut words = vec![SETUP.to_vec(), prepared.len().to_string().into_bytes()];
+        words.extend(prepared);
+        words
+    }
+
+    /// Divides the words of a command; `None` if nothing is prepared.
+    #[must_use]
+    pub fn of(argv: &[Vec<u8>]) -> Option<Setup<'_>> {
+        let [setup, count, rest @ ..] = argv else { return None };
+        let count = std::str::from_utf8(count).ok()?.parse().ok().filter(|_| setup == SETUP)?;
+        let (prepared, command) = rest.split_at_checked(count)?;
+        Some(Setup { prepared, command })
+    }
+
+    /// The words of a command without what is prepared.
+    #[must_use]
+    pub fn own_words(argv: &[Vec<u8>]) -> &[Vec<u8>] {
+        Setup::of(argv).map_or(argv, |setup| setup.command)
+    }
+}
+
 /// A function: what calls have in common, however many they are.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub struct Function {
@@ -249,7 +290,8 @@ impl Template {
         let words: Vec<Vec<u8>> = match self {
             Template::Command(template) => {
                 let function = template.call.iter().map(|function| function.name.clone());
-                function.chain(template.argv.iter().map(pattern)).collect()
+                let words: Vec<Vec<u8>> = template.argv.iter().map(pattern).collect();
+                function.chain(Setup::own_words(&words).to_vec()).collect()
             }
             Template::Calls(command) => {
                 let function = command.call.iter().map(|call| call.function.name.clone());
@@ -285,7 +327,8 @@ impl Template {
                 (command.call.map(|call| call.function), command.argv)
             }
         };
-        Ok(function.map(|function| function.name.clone()).into_iter().chain(argv).collect())
+        let own = Setup::own_words(&argv).to_vec();
+        Ok(function.map(|function| function.name.clone()).into_iter().chain(own).collect())
     }
 
     /// Where the streams of a task go (see [`Command::streams`]).

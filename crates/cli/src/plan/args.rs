@@ -4,6 +4,7 @@
 use super::options::ClassOptions;
 use super::placeholder::has_value;
 use super::range::Numbers;
+use super::setup::SetupArgs;
 use super::source_args::{SourceArg, SourceArgs, command_words};
 use clap::Args;
 use std::ffi::OsString;
@@ -107,6 +108,9 @@ pub(crate) struct TaskOptions {
     /// that it stands on no command line. The dispatcher and its journal have it.
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<OsString>,
+    /// What is prepared before each task.
+    #[command(flatten)]
+    pub(crate) setup: SetupArgs,
     /// Working directory of the tasks
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<OsString>,

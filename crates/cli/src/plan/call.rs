@@ -30,6 +30,9 @@ pub(crate) fn function(args: &PlanArgs) -> Result<Option<Arc<Function>>, PlanErr
             return Err(PlanError::CallWith { other });
         }
     }
+    if let Some(other) = args.options.setup.given() {
+        return Err(PlanError::CallWith { other });
+    }
     let mut function = named(language, text)?;
     let file = text.rsplit_once(':').map(|(file, _)| file).filter(|file| file.ends_with(".py"));
     if let Some(file) = file.filter(|_| language == LANGUAGE_DEFAULT) {

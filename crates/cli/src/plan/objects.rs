@@ -4,6 +4,7 @@
 use super::args::PlanArgs;
 use super::error::{ObjectError, PlanError};
 use super::files;
+use super::setup;
 use super::source::ValueKind;
 use super::sources::Sources;
 use falkon_core::archive::split_member;
@@ -192,7 +193,8 @@ pub(crate) fn make_absolute(command: &mut Command, current_dir: &[u8]) {
         return;
     }
     if command.call.is_none()
-        && let Some(program) = command.argv.first_mut()
+        && let own = setup::own_start(&command.argv)
+        && let Some(program) = command.argv.get_mut(own)
         && program.contains(&b'/')
         && !objects(&command.inputs).any(|(name, _)| is_path_to(program, name))
     {
@@ -307,9 +309,10 @@ pub(crate) fn make_template_absolute(template: &mut CommandTemplate, current_dir
         folder.push(b'/');
         Some([&[Piece::Literal(folder)], text.as_slice()].concat())
     };
-    let program = template.argv.first().and_then(|text| absolute(text, true));
+    let own = setup::own_start_of_texts(&template.argv);
+    let program = template.argv.get(own).and_then(|text| absolute(text, true));
     let stdin = template.stdin.as_ref().and_then(|text| absolute(text, false));
-    if let (Some(program), Some(place)) = (program, template.argv.first_mut()) {
+    if let (Some(program), Some(place)) = (program, template.argv.get_mut(own)) {
         *place = program;
     }
     if let Some(stdin) = stdin {

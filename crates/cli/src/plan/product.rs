@@ -250,20 +250,22 @@ fn command(args: &PlanArgs, names: &[Name]) -> Result<(CommandTemplate, Kind), P
             return Err(PlanError::BuiltinInShell { name });
         }
         let words: Vec<&[u8]> = args.command().iter().map(|word| word.as_bytes()).collect();
-        template.argv = shell::compile(&words.join(&b' '), names)?;
+        template.argv.extend(shell::compile(&words.join(&b' '), names)?);
         return Ok((template, kind));
     }
-    template.argv = args
-        .command()
-        .iter()
-        .map(|word| compile(word.as_bytes(), names))
-        .collect::<Result<_, _>>()?;
-    let seen = seen || template.argv.iter().any(|text| !is_literal(text));
+    let own = args.command().iter().map(|word| compile(word.as_bytes(), names));
+    let own = own.collect::<Result<Vec<_>, _>>()?;
+    let seen = seen || own.iter().any(|text| !is_literal(text));
     let wants_values = match kind {
         Kind::Process | Kind::Function => true,
         Kind::Noop => false,
-        Kind::Sleep => template.argv.len() == 1,
+        Kind::Sleep => own.len() == 1,
     };
+    if kind != Kind::Process {
+        // Nothing is prepared for what is no program.
+        template.argv.clear();
+    }
+    template.argv.extend(own);
     if !seen && wants_values {
         let sources = u32::try_from(names.len()).unwrap_or(u32::MAX);
         let value = |source| vec![Piece::Value { source, form: Form::Whole }];
@@ -272,7 +274,7 @@ fn command(args: &PlanArgs, names: &[Name]) -> Result<(CommandTemplate, Kind), P
     Ok((template, kind))
 }
 
-/// The template that options give; `argv` is left empty.
+/// The template that options give; `argv` has what is prepared before the command.
 ///
 /// # Errors
 /// A placeholder names no source, or a variable has no name.
@@ -297,8 +299,9 @@ pub(crate) fn options(options: &TaskOptions, names: &[Name]) -> Result<CommandTe
         env.retain(|(other, _)| *other != name);
         env.push((name, value));
     }
+    let setup = options.setup.words().into_iter();
     Ok(CommandTemplate {
-        argv: Vec::new(),
+        argv: setup.map(|word| vec![Piece::Literal(word)]).collect(),
         env,
         cwd: options.cwd.as_ref().map(text).transpose()?,
         stdin: options.stdin.as_ref().map(text).transpose()?,

@@ -4,7 +4,7 @@ use super::shell::{self, quoted};
 use super::{Body, Plan, options};
 use crate::results::What;
 use falkon_core::task::Kind;
-use falkon_wire::command::Command;
+use falkon_wire::command::{Command, Setup};
 use std::io::{self, Write};
 
 /// The longest label, in characters.
@@ -112,6 +112,9 @@ impl Plan {
                 notes.push(format!("{verb} {}", list(texts)));
             }
         }
+        if let Some(Setup { prepared, .. }) = Setup::of(&command.argv) {
+            notes.push(format!("prepares {}", list(prepared)));
+        }
         if !command.outputs.is_empty() {
             notes.push(format!("writes {}", list(&command.outputs)));
         }
@@ -156,14 +159,15 @@ fn cut(text: &str, chars_max: usize) -> String {
 
 /// A command for people: a script as it was written, with the task's values.
 fn shown(command: &Command) -> String {
-    shell::script(&command.argv).unwrap_or_else(|| words(command))
+    shell::script(Setup::own_words(&command.argv)).unwrap_or_else(|| words(command))
 }
 
 fn words(command: &Command) -> String {
-    if let Some(script) = shell::script(&command.argv) {
+    let argv = Setup::own_words(&command.argv);
+    if let Some(script) = shell::script(argv) {
         return format!("sh -c {}", quoted(script.as_bytes()));
     }
-    let mut words: Vec<String> = command.argv.iter().map(|word| quoted(word)).collect();
+    let mut words: Vec<String> = argv.iter().map(|word| quoted(word)).collect();
     if let Some(call) = &command.call {
         // The first byte of a payload says its form.
         let arguments = call.payload.get(1..).filter(|payload| !payload.is_empty());

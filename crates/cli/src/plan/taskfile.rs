@@ -258,6 +258,9 @@ impl Defaults {
         if let Some(archive) = &fields.collect_streams {
             command.streams = Some(streams::of_task(archive.bytes(), index + 1));
         }
+        if kind == Kind::Function && !command.argv.is_empty() {
+            return Err(PlanError::CallWith { other: "--module, --conda, --venv and --setup" });
+        }
         if kind == Kind::Function && command.stdin.is_some() {
             return Err(PlanError::CallWith { other: "`stdin`" });
         }
@@ -305,14 +308,18 @@ impl Defaults {
                 let name = String::from_utf8_lossy(&words[0]).into_owned();
                 return Err(PlanError::BuiltinInShell { name });
             }
-            command.argv = shell::command(words.join(&b' '), args);
-        } else {
-            words.extend(args);
-            command.argv = words;
+            command.argv.extend(shell::command(words.join(&b' '), args));
+            return Ok(kind);
         }
+        words.extend(args);
         if kind == Kind::Sleep {
-            check_sleep(&command.argv)?;
+            check_sleep(&words)?;
         }
+        if kind != Kind::Process {
+            // Nothing is prepared for what is no program.
+            command.argv.clear();
+        }
+        command.argv.extend(words);
         Ok(kind)
     }
 

@@ -14,7 +14,7 @@ use super::product::{self, check_sleep, kind};
 use super::quantity::{cpus_to_milli, seconds_to_micros};
 use super::texts::{Text, json_message};
 use falkon_core::task::{Kind, TaskClass};
-use falkon_wire::command::{Command, CommandTemplate};
+use falkon_wire::command::{Command, CommandTemplate, Setup};
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
 
@@ -114,8 +114,9 @@ pub(crate) fn read(
     let template = product::options(options, &[])?;
     for (index, task) in tasks.iter().enumerate() {
         let entry = executed.get(task.id.bytes()).copied();
-        let command = command(task, entry, &template, folder, index as u64 + 1).map_err(wrong)?;
-        let kind = checked_kind(&command, task).map_err(wrong)?;
+        let mut command =
+            command(task, entry, &template, folder, index as u64 + 1).map_err(wrong)?;
+        let kind = checked_kind(&mut command, task).map_err(wrong)?;
         let number = u32::try_from(index).map_err(|_| PlanError::TooManyTasks)?;
         graph.name(number, task.id.bytes())?;
         for parent in &task.parents {
@@ -216,15 +217,20 @@ fn command(
     Ok(command)
 }
 
-fn checked_kind(command: &Command, task: &Specified<'_>) -> Result<Kind, WorkflowError> {
+fn checked_kind(command: &mut Command, task: &Specified<'_>) -> Result<Kind, WorkflowError> {
     let wrong = |error: PlanError| WorkflowError::Command {
         task: task.id.0.clone().into_owned(),
         message: error.to_string(),
     };
-    let program = command.argv.first().map_or(&b""[..], Vec::as_slice);
+    let own = Setup::own_words(&command.argv).to_vec();
+    let program = own.first().map_or(&b""[..], Vec::as_slice);
     let kind = kind(program).map_err(wrong)?;
     if kind == Kind::Sleep {
-        check_sleep(&command.argv).map_err(wrong)?;
+        check_sleep(&own).map_err(wrong)?;
+    }
+    if kind != Kind::Process {
+        // Nothing is prepared for what is no program.
+        command.argv = own;
     }
     Ok(kind)
 }

@@ -35,6 +35,7 @@ mod listening;
 mod network;
 mod overflow;
 mod parallel;
+mod prepared;
 mod provision;
 mod relays;
 mod report;

@@ -1,6 +1,7 @@
 //! A task's command made ready to be launched: its directory, its files, its
 //! environment.
 
+use super::setup::in_shell;
 use super::{Prepared, Process, Tasks};
 use crate::MemoryLimits;
 use crate::not_started::Reason;
@@ -110,6 +111,7 @@ impl Tasks {
             .zip(written)
             .collect();
         outputs.extend(objects.iter().map(|(path, _)| path.clone()));
+        let argv = in_shell(command.argv);
         let launch_key = self.next_launch;
         self.next_launch += 1;
         // Of equal names the last counts.
@@ -135,7 +137,7 @@ impl Tasks {
                 after,
                 outputs,
                 objects,
-                program: command.argv.first().cloned().unwrap_or_default(),
+                program: argv.first().cloned().unwrap_or_default(),
                 cwd: command.cwd.clone(),
                 stdin: command.stdin.clone(),
                 memory_limit,
@@ -145,7 +147,7 @@ impl Tasks {
         self.launches.push_back(Launch {
             key: launch_key,
             after,
-            argv: command.argv,
+            argv,
             env,
             cwd: command.cwd,
             stdin: command.stdin,

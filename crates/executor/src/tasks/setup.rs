@@ -1,0 +1,149 @@
+//! What is prepared before a task's command: modules, a conda or a virtual environment,
+//! commands for the shell. A shell with [`SCRIPT`] does it, in which nothing of the user's is:
+//! that is in its arguments, and the task's own command, which takes the shell's place, follows.
+
+use falkon_wire::command::Setup;
+
+/// The shell that prepares.
+const SHELL: &[u8] = b"/bin/sh";
+/// The name that the shell has in its own messages.
+const NAME: &[u8] = b"falkon";
+/// Prepares one after another, in functions: what they run has arguments of its own.
+const SCRIPT: &[u8] = br#"falkon_failed() { echo "falkon: $1" >&2; return 1; }
+falkon_prepare() {
+  falkon_value=${1#*=}
+  case $1 in
+  module=*)
+    if ! command -v module >/dev/null 2>&1; then
+      for falkon_file in "${MODULESHOME:-/usr/share/modules}/init/sh" \
+        "${LMOD_PKG:-/usr/share/lmod/lmod}/init/sh" /etc/profile.d/modules.sh \
+        /etc/profile.d/lmod.sh /etc/profile.d/z00_lmod.sh; do
+        if [ -r "$falkon_file" ]; then . "$falkon_file"; break; fi
+      done
+    fi
+    module load "$falkon_value" || falkon_failed "cannot load the module $falkon_value"
+    ;;
+  conda=*)
+    falkon_conda=${CONDA_EXE:-}
+    for falkon_file in "$(command -v conda)" "$(command -v mamba)" "$(command -v micromamba)" \
+      "${HOME:-}/miniforge3/bin/conda" "${HOME:-}/miniconda3/bin/conda" \
+      "${HOME:-}/anaconda3/bin/conda" /opt/conda/bin/conda; do
+      if [ -z "$falkon_conda" ] && [ -x "$falkon_file" ]; then falkon_conda=$falkon_file; fi
+    done
+    case $falkon_conda in
+    '') falkon_failed "there is no conda for the environment $falkon_value"; return ;;
+    *micromamba) falkon_code=$("$falkon_conda" shell activate --shell posix "$falkon_value") ;;
+    *) falkon_code=$("$falkon_conda" shell.posix activate "$falkon_value") ;;
+    esac || { falkon_failed "cannot activate the conda environment $falkon_value"; return; }
+    eval "$falkon_code"
+    ;;
+  venv=*)
+    if ! [ -x "$falkon_value/bin/python" ]; then
+      falkon_failed "there is no virtual environment in $falkon_value"
+      return
+    fi
+    VIRTUAL_ENV=$(cd "$falkon_value" && pwd)
+    PATH=$VIRTUAL_ENV/bin:$PATH
+    export VIRTUAL_ENV PATH
+    unset PYTHONHOME
+    ;;
+  setup=*)
+    eval "$falkon_value" || {
+      falkon_status=$?
+      falkon_failed "the command of --setup ended with exit status $falkon_status"
+      return "$falkon_status"
+    }
+    ;;
+  esac
+}
+falkon_prepare_all() {
+  falkon_left=$1
+  while [ "$falkon_left" -gt 0 ]; do
+    shift
+    falkon_prepare "$1" || return
+    falkon_left=$((falkon_left - 1))
+  done
+}
+falkon_prepare_all "$@" || exit
+shift $(($1 + 1))
+exec "$@""#;
+
+/// The words that run a command, after what it has prepared.
+pub(super) fn in_shell(argv: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let Some(Setup { prepared, .. }) = Setup::of(&argv) else { return argv };
+    let count = prepared.len().to_string().into_bytes();
+    let mut words = vec![SHELL.to_vec(), b"-c".to_vec(), SCRIPT.to_vec(), NAME.to_vec(), count];
+    // After the word that says so, and the number.
+    words.extend(argv.into_iter().skip(2));
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::{Command, Output};
+
+    fn run(prepared: &[&str], command: &[&str], environment: &[(&str, &str)]) -> Output {
+        let to_bytes = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let mut words = Setup::words(to_bytes(prepared));
+        words.extend(to_bytes(command));
+        let words = in_shell(words);
+        let words: Vec<&OsStr> = words.iter().map(|word| OsStr::from_bytes(word)).collect();
+        let environment = environment.iter().copied();
+        Command::new(words[0]).args(&words[1..]).envs(environment).output().unwrap()
+    }
+
+    fn printed(output: &Output) -> String {
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout.clone()).unwrap()
+    }
+
+    #[test]
+    fn a_command_that_prepares_nothing_is_as_it_was() {
+        let plain = vec![b"echo".to_vec(), b"@setup".to_vec()];
+        assert_eq!(in_shell(plain.clone()), plain);
+    }
+
+    #[test]
+    fn a_command_has_its_own_words_and_what_was_exported() {
+        let awkward = ["a b", "", "*", "$HOME", "'\"", "-n", "5=5"];
+        let script = "printf '%s|' \"$X\" \"$@\"";
+        let command = [&["sh", "-c", script, "name"][..], &awkward[..]].concat();
+        let prepared = ["setup=set -- gone; X=\"it's\"; export X", "setup=X=$X=more"];
+        let expected = format!("it's=more|{}|", awkward.join("|"));
+        assert_eq!(printed(&run(&prepared, &command, &[])), expected);
+    }
+
+    #[test]
+    fn what_fails_ends_the_task_with_its_status_and_says_so() {
+        let output = run(&["setup=true", "setup=(exit 7)"], &["echo", "never"], &[]);
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(7), &b""[..]));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said, "falkon: the command of --setup ended with exit status 7\n");
+        let output = run(&["venv=/none"], &["echo", "never"], &[]);
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said, "falkon: there is no virtual environment in /none\n");
+    }
+
+    /// A program that answers as conda does, since there is no package of it to install.
+    #[test]
+    fn a_conda_environment_is_activated_by_what_conda_prints() {
+        let site = tempfile::tempdir().unwrap();
+        let conda = site.path().join("conda");
+        let text = "#!/bin/sh\n[ \"$1 $2\" = 'shell.posix activate' ] && [ \"$3\" != bad ] && \
+                    echo \"export CONDA_PREFIX='/envs/$3'\"\n";
+        std::fs::write(&conda, text).unwrap();
+        std::fs::set_permissions(&conda, PermissionsExt::from_mode(0o755)).unwrap();
+        let environment = [("CONDA_EXE", conda.to_str().unwrap())];
+        let command = ["sh", "-c", "echo $CONDA_PREFIX"];
+        assert_eq!(printed(&run(&["conda=dock"], &command, &environment)), "/envs/dock\n");
+        let output = run(&["conda=bad"], &command, &environment);
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said, "falkon: cannot activate the conda environment bad\n");
+    }
+}
