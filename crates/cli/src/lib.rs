@@ -107,6 +107,8 @@ enum Command {
     Export(events::ExportArgs),
     /// Say how a run went: where its time went, what failed, what was slow
     Report(report::ReportArgs),
+    /// Simulate a run that took place, on its executors and on others
+    Replay(sim::ReplayArgs),
     /// Watch instances and executors on a terminal; pause, cancel and drain them
     Top(top::TopArgs),
     /// Print an instance's results as they arrive
@@ -200,6 +202,7 @@ pub fn main() -> ExitCode {
         Command::Log(args) => events::log(args),
         Command::Export(args) => events::export(args),
         Command::Report(args) => report::report(args),
+        Command::Replay(args) => sim::replay(args),
         Command::Top(args) => top::top(args),
         Command::Results(args) => query::results(args),
         Command::Pause(args) => query::pause(args, true),

@@ -6,9 +6,12 @@ mod csv;
 mod fields;
 mod page;
 mod provision;
+mod replay;
 mod show;
 mod side;
 mod tiers;
+
+pub(crate) use replay::{ReplayArgs, replay};
 
 pub use fields::{Description, FieldError, Variant};
 pub use side::{Job, run_each};

@@ -52,6 +52,7 @@ fn scenario(nodes: u64, dispatchers: u32, relays: u32) -> Scenario {
         provision: None,
         workload: Workload {
             stages: Vec::new(),
+            recorded: None,
             tasks: nodes * 4 * u64::from(slots),
             kind: TaskKind::Sleep,
             run: Durations::Fixed(Nanos::from_seconds(4.0)),

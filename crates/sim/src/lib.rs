@@ -25,7 +25,7 @@ pub use falkon_core::provision::{AcquireName, OptionsError, QueueOptions, Releas
 pub use figures::{Count, Disks, Distribution, Figures, Provisioned, Sample};
 pub use scenario::{
     Arrivals, Choice, ClientCosts, Disk, DispatcherCosts, Durations, ExecutorCosts, Faults, Inputs,
-    Lrm, Memory, Network, NodeCache, NodeGroup, Outputs, Provision, Relays, Scenario,
+    Lrm, Memory, Network, NodeCache, NodeGroup, Outputs, Provision, Recorded, Relays, Scenario,
     ScenarioError, Stage, Store, TaskKind, Workload,
 };
 pub use time::Nanos;

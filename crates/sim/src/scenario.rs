@@ -3,11 +3,13 @@
 mod arrivals;
 mod error;
 mod provision;
+mod recorded;
 mod tiers;
 
 pub use arrivals::Arrivals;
 pub use error::ScenarioError;
 pub use provision::{Lrm, Provision};
+pub use recorded::Recorded;
 pub use tiers::Relays;
 
 pub(crate) use arrivals::Arriving;
@@ -18,6 +20,7 @@ use crate::time::Nanos;
 use falkon_core::data::cache::Eviction;
 use falkon_core::dispatch::diffusion::PolicyOptions;
 use provision::check_stages;
+use std::sync::Arc;
 
 /// Tasks in one run: their states are kept one by one.
 const SCENARIO_TASKS_MAX: u64 = 1_000_000_000;
@@ -307,6 +310,9 @@ pub struct Workload {
     /// They come in stages, each when the client has all results of the one
     /// before, with run times of their own; empty if not.
     pub stages: Vec<Stage>,
+    /// They are those of a run that took place, which says when each comes, how long it
+    /// runs and whether it succeeds; `arrivals` and `run` then count for nothing but means.
+    pub recorded: Option<Arc<Recorded>>,
     /// What they read before they compute; `None` is nothing.
     pub inputs: Option<Inputs>,
     /// What they write when they have computed; `None` is nothing.
@@ -333,6 +339,9 @@ pub struct Stage {
 impl Workload {
     /// How long task `index` runs.
     pub(crate) fn run_of(&self, seed: u64, index: u64) -> Nanos {
+        if let Some(recorded) = &self.recorded {
+            return recorded.end_of(index).run;
+        }
         let mut end = 0;
         let stage = self.stages.iter().find(|stage| {
             end += stage.tasks;
@@ -528,6 +537,11 @@ impl Scenario {
         }
         self.workload.arrivals.check()?;
         check_stages(&self.workload.stages, tasks, self.dispatchers)?;
+        if let Some(recorded) = &self.workload.recorded
+            && (recorded.tasks() != tasks || !self.workload.stages.is_empty())
+        {
+            return Err(ScenarioError::Recorded { found: recorded.tasks(), tasks });
+        }
         if let Some(provision) = &self.provision {
             provision.check()?;
             if self.dispatchers != 1 || self.nodes.len() != 1 {

@@ -203,7 +203,10 @@ impl<'a> World<'a> {
             handovers: Handovers::default(),
             clients: (0..shares).map(|at| Client::new(share(at))).collect(),
             ledgers: (0..shares).map(|at| Ledger::new(share(at), faulty)).collect(),
-            arriving: Arriving::new(&scenario.workload.arrivals, scenario.workload.from, tasks),
+            arriving: match &scenario.workload.recorded {
+                Some(recorded) => Arriving::recorded(recorded),
+                None => Arriving::new(&scenario.workload.arrivals, scenario.workload.from, tasks),
+            },
             staging: (!scenario.workload.stages.is_empty())
                 .then(|| Staging::new(&scenario.workload.stages)),
             provisioning: scenario
@@ -455,7 +458,8 @@ impl<'a> World<'a> {
         }
         let mut work = 0u128;
         let mut last_end = Nanos(0);
-        let same = matches!(workload.run, crate::Durations::Fixed(_));
+        let same =
+            workload.recorded.is_none() && matches!(workload.run, crate::Durations::Fixed(_));
         if same {
             work = u128::from(workload.run.mean().0) * u128::from(workload.tasks);
             let last = self.arriving.at(workload.tasks - 1);

@@ -619,6 +619,7 @@ impl WorkloadFields {
                 .as_ref()
                 .map_or(Ok(Arrivals::AtOnce), ArrivalFields::arrivals)?,
             stages,
+            recorded: None,
             inputs: self.inputs.as_ref().map(InputFields::inputs).transpose()?,
             outputs: self.outputs.as_ref().map(|outputs| Outputs {
                 bytes: outputs.size.value as u64,

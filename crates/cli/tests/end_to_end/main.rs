@@ -38,6 +38,7 @@ mod parallel;
 mod prepared;
 mod provision;
 mod relays;
+mod replay;
 mod report;
 mod results;
 mod resume;

@@ -1,6 +1,6 @@
 //! When tasks come.
 
-use super::{ScenarioError, above_zero};
+use super::{Recorded, ScenarioError, above_zero};
 use crate::time::{Nanos, SECOND_NANOS};
 
 /// When tasks come.
@@ -77,6 +77,13 @@ impl Arriving {
             }
         }
         Arriving { from, stretches }
+    }
+
+    /// The arrivals of a run that took place.
+    pub(crate) fn recorded(recorded: &Recorded) -> Arriving {
+        let runs = recorded.arrivals();
+        let stretches = runs.map(|(first, from)| Stretch { first, from, rate: f64::INFINITY });
+        Arriving { from: recorded.first_arrival(), stretches: stretches.collect() }
     }
 
     /// When task `index` comes.

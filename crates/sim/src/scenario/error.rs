@@ -67,6 +67,14 @@ pub enum ScenarioError {
         /// How many there may be.
         most: u64,
     },
+    /// There are other tasks than the record has, or stages, which a record has none of.
+    #[error("the workload has {tasks} tasks, and its record has {found}: give as many, no stages")]
+    Recorded {
+        /// How many the record has.
+        found: u64,
+        /// How many there are.
+        tasks: u64,
+    },
     /// The shortest run is longer than the longest.
     #[error(
         "tasks run from {} s to {} s: give the shorter time first",

@@ -469,7 +469,9 @@ impl World<'_> {
             started = now.after(self.scenario.executor.start);
         }
         let fails = self.scenario.faults.task_failure;
-        let outcome = if fails > 0.0 && self.rng.fraction() < fails {
+        let recorded = workload.recorded.as_ref();
+        let succeeded = recorded.is_none_or(|recorded| recorded.end_of(index).succeeded);
+        let outcome = if !succeeded || (fails > 0.0 && self.rng.fraction() < fails) {
             Outcome::Exit(1)
         } else {
             Outcome::Exit(0)

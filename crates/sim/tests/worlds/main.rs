@@ -11,6 +11,7 @@ mod faults;
 mod messages;
 mod outputs;
 mod provision;
+mod recorded;
 mod remembered;
 mod runs;
 mod stripes;
@@ -65,6 +66,7 @@ fn machine() -> Scenario {
         provision: None,
         workload: Workload {
             stages: Vec::new(),
+            recorded: None,
             tasks: 0,
             kind: TaskKind::Sleep,
             run: Durations::Fixed(Nanos(0)),

@@ -1,0 +1,339 @@
+//! A run that took place, as far as its events tell: what a replay is built from.
+
+use falkon_core::events::{Ended, Event, What};
+use falkon_core::result::Status;
+use falkon_core::task::{ExecutorId, InstanceId, MILLI, Time};
+use falkon_sim::{Nanos, NodeGroup, Recorded, TaskKind};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Executors that were there before the first task are there this long before it, in
+/// microseconds: long enough to connect.
+const LEAD_MICROS: u64 = 1_000_000;
+/// Instances that a message names.
+const NAMED_MAX: usize = 8;
+
+/// Why events cannot be replayed.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RecordError {
+    /// There are no tasks.
+    #[error("there are no events of tasks{of}: name a run, or another instance")]
+    Empty {
+        /// Of which instance.
+        of: String,
+    },
+    /// It is not known whose turn it was among several.
+    #[error("there are {found} instances: choose one with --instance ({names})")]
+    Several {
+        /// How many.
+        found: usize,
+        /// The first of them.
+        names: String,
+    },
+    /// Some have not ended.
+    #[error(
+        "the run has not ended, or its last events were not written: {ended} of {submitted} tasks \
+         have; replay it when all have ended"
+    )]
+    Unended {
+        /// How many have.
+        ended: u64,
+        /// Of how many.
+        submitted: u64,
+    },
+    /// Events are not there any more, or never were.
+    #[error(
+        "{missing} events are missing, so the run is not known well enough to be replayed; more \
+         are kept with falkon start --events"
+    )]
+    Missing {
+        /// How many.
+        missing: u64,
+    },
+    /// Events of submissions are not there any more.
+    #[error(
+        "{ended} tasks ended and {submitted} were submitted: the beginning of the run is not kept \
+         any more; more is kept with falkon start --events"
+    )]
+    Headless {
+        /// How many ended.
+        ended: u64,
+        /// How many were submitted.
+        submitted: u64,
+    },
+    /// Tasks ended more than once.
+    #[error(
+        "task {task} has ended twice: runs that were continued (falkon run --resume, falkon \
+         retry) cannot be replayed"
+    )]
+    Again {
+        /// The first of them.
+        task: u64,
+    },
+    /// No task got as far as an executor.
+    #[error("no task of the run was started, so there is nothing to replay")]
+    NoneRan,
+    /// It is not known where tasks ran.
+    #[error("the events have no executor that was there during the run")]
+    NoExecutors,
+}
+
+/// Tasks in a row that ended alike.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    first: u64,
+    count: u64,
+    /// When they were accepted.
+    queued: Time,
+    ended: Time,
+    run_micros: u64,
+    succeeded: bool,
+    ran: bool,
+}
+
+#[derive(Debug, Default)]
+struct Instance {
+    submitted: u64,
+    submissions: u64,
+    sleeps: u64,
+    noops: u64,
+    rows: Vec<Row>,
+    unknown: Unknown,
+}
+
+/// What happened in a run and cannot be replayed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Unknown {
+    /// Tasks that never ran.
+    pub(super) unstarted: u64,
+    /// Tries of tasks that came to nothing.
+    pub(super) lost_tries: u64,
+    /// Microseconds for which tasks waited for inputs, in all.
+    pub(super) staging_micros: u128,
+    /// Bytes of inputs: from own caches, from peers, from the store.
+    pub(super) bytes: (u64, u64, u64),
+}
+
+#[derive(Debug)]
+struct Executor {
+    slots: u32,
+    joined: Time,
+    gone: Option<Time>,
+}
+
+/// Takes in the events of a run.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    wanted: Option<String>,
+    names: BTreeMap<InstanceId, Arc<str>>,
+    instances: BTreeMap<InstanceId, Instance>,
+    executors: BTreeMap<ExecutorId, Executor>,
+    missing: u64,
+}
+
+/// A run that can be replayed.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) name: String,
+    pub(super) tasks: Arc<Recorded>,
+    pub(super) kind: TaskKind,
+    /// From the first submission to the last end, in seconds.
+    pub(super) makespan_s: f64,
+    /// Tasks that ran and succeeded, and those that ran and did not.
+    pub(super) done: u64,
+    pub(super) failed: u64,
+    /// The executors that were there meanwhile; those that are alike are a group.
+    pub(super) executors: Vec<NodeGroup>,
+    pub(super) unknown: Unknown,
+}
+
+impl Record {
+    pub(super) fn new(wanted: Option<String>) -> Record {
+        Record { wanted, ..Record::default() }
+    }
+
+    fn is_wanted(&self, instance: InstanceId) -> bool {
+        let Some(wanted) = &self.wanted else { return true };
+        wanted.parse() == Ok(instance.0)
+            || self.names.get(&instance).is_some_and(|name| **name == **wanted)
+    }
+
+    /// Takes in an event; one that repeats what is known says only who is there.
+    pub(super) fn add(&mut self, event: &Event, repeats: bool) {
+        match &event.what {
+            What::InstanceCreated { instance, name } => {
+                self.names.insert(*instance, name.clone());
+            }
+            What::ExecutorJoined { executor, capacity, .. } => {
+                let slots = (capacity.cpus_milli / MILLI).max(1);
+                let new = Executor { slots, joined: event.at, gone: None };
+                self.executors.entry(*executor).or_insert(new);
+            }
+            What::ExecutorGone { executor, .. } => {
+                if let Some(executor) = self.executors.get_mut(executor) {
+                    executor.gone.get_or_insert(event.at);
+                }
+            }
+            What::DispatcherStarted { .. } => {
+                // Those that come back register again.
+                for executor in self.executors.values_mut() {
+                    executor.gone.get_or_insert(event.at);
+                }
+            }
+            What::Missing { events } => self.missing += events.max(&1),
+            _ if repeats => {}
+            What::Submitted { instance, count, command, .. } if self.is_wanted(*instance) => {
+                let instance = self.instances.entry(*instance).or_default();
+                instance.submitted += count;
+                instance.submissions += 1;
+                instance.sleeps += u64::from(command.split(' ').next() == Some("@sleep"));
+                instance.noops += u64::from(command.split(' ').next() == Some("@noop"));
+            }
+            What::Requeued { run, .. } if self.is_wanted(run.instance) => {
+                let instance = self.instances.entry(run.instance).or_default();
+                instance.unknown.lost_tries += run.count;
+            }
+            What::Ended(ended) if self.is_wanted(ended.run.instance) => {
+                self.instances.entry(ended.run.instance).or_default().ended(ended);
+            }
+            _ => {}
+        }
+    }
+
+    /// The run, if the events have all of it.
+    pub(super) fn run(mut self) -> Result<Run, RecordError> {
+        let mut found = std::mem::take(&mut self.instances);
+        found.retain(|_, instance| instance.submitted > 0 || !instance.rows.is_empty());
+        if found.len() > 1 {
+            let named: Vec<String> =
+                found.keys().take(NAMED_MAX).map(|instance| self.name_of(*instance)).collect();
+            let names = named.join(", ") + if found.len() > NAMED_MAX { ", …" } else { "" };
+            return Err(RecordError::Several { found: found.len(), names });
+        }
+        let Some((id, instance)) = found.pop_first() else {
+            let of = self.wanted.map_or(String::new(), |wanted| format!(" of {wanted:?}"));
+            return Err(RecordError::Empty { of });
+        };
+        if self.missing > 0 {
+            return Err(RecordError::Missing { missing: self.missing });
+        }
+        let name = self.name_of(id);
+        instance.run(name, &self.executors)
+    }
+
+    fn name_of(&self, instance: InstanceId) -> String {
+        let name = self.names.get(&instance).filter(|name| !name.is_empty());
+        name.map_or_else(|| instance.0.to_string(), |name| name.to_string())
+    }
+}
+
+impl Instance {
+    fn ended(&mut self, ended: &Ended) {
+        let (run, times) = (ended.run, u128::from(ended.run.count));
+        let ran = ended.executor.is_some() && ended.attempts > 0;
+        let usage = &ended.usage;
+        self.unknown.unstarted += if ran { 0 } else { run.count };
+        self.unknown.staging_micros += u128::from(ended.staging_micros) * times;
+        let bytes = &mut self.unknown.bytes;
+        for (sum, one) in [
+            (&mut bytes.0, usage.local.bytes),
+            (&mut bytes.1, usage.peer.bytes),
+            (&mut bytes.2, usage.store.bytes),
+        ] {
+            *sum = sum.saturating_add(one.saturating_mul(run.count));
+        }
+        self.rows.push(Row {
+            first: run.first.0,
+            count: run.count,
+            queued: ended.queued,
+            ended: ended.ended,
+            run_micros: ended.run_micros(),
+            succeeded: ended.outcome.status() == Status::Done,
+            ran,
+        });
+    }
+
+    fn run(
+        mut self,
+        name: String,
+        executors: &BTreeMap<ExecutorId, Executor>,
+    ) -> Result<Run, RecordError> {
+        // Tasks have their numbers in the order in which they were accepted.
+        self.rows.sort_by_key(|row| row.first);
+        for pair in self.rows.windows(2) {
+            if pair[0].first + pair[0].count > pair[1].first {
+                return Err(RecordError::Again { task: pair[1].first });
+            }
+        }
+        let ended: u64 = self.rows.iter().map(|row| row.count).sum();
+        let submitted = self.submitted;
+        if ended < submitted {
+            return Err(RecordError::Unended { ended, submitted });
+        }
+        if ended > submitted {
+            return Err(RecordError::Headless { ended, submitted });
+        }
+        let ran = || self.rows.iter().filter(|row| row.ran);
+        let first = ran().map(|row| row.queued).min().ok_or(RecordError::NoneRan)?;
+        let last = ran().map(|row| row.ended).max().unwrap_or(first);
+        let origin = Time(first.0.saturating_sub(LEAD_MICROS));
+        let mut tasks = Recorded::default();
+        let (mut done, mut failed) = (0, 0);
+        for row in ran() {
+            let (at, run) = (nanos(row.queued.since(origin)), nanos(row.run_micros));
+            tasks.add(row.count, at, run, row.succeeded);
+            *if row.succeeded { &mut done } else { &mut failed } += row.count;
+        }
+        let there = groups(executors.values(), (origin, first, last));
+        if there.is_empty() {
+            return Err(RecordError::NoExecutors);
+        }
+        Ok(Run {
+            name,
+            tasks: Arc::new(tasks),
+            kind: match self.submissions {
+                all if all == self.noops => TaskKind::Noop,
+                all if all == self.sleeps => TaskKind::Sleep,
+                _ => TaskKind::Compute,
+            },
+            makespan_s: last.since(first) as f64 / 1e6,
+            done,
+            failed,
+            executors: there,
+            unknown: self.unknown,
+        })
+    }
+}
+
+fn nanos(micros: u64) -> Nanos {
+    Nanos(micros.saturating_mul(1000))
+}
+
+/// The executors that were there between the first submission and the last end.
+fn groups<'a>(
+    executors: impl Iterator<Item = &'a Executor>,
+    (origin, first, last): (Time, Time, Time),
+) -> Vec<NodeGroup> {
+    let mut groups: Vec<NodeGroup> = Vec::new();
+    for executor in executors {
+        if executor.joined > last || executor.gone.is_some_and(|gone| gone <= first) {
+            continue;
+        }
+        let is_early = executor.joined <= first;
+        let from = if is_early { Nanos(0) } else { nanos(executor.joined.since(origin)) };
+        let gone = executor.gone.filter(|gone| *gone < last);
+        let until = gone.map(|gone| nanos(gone.since(origin)));
+        match groups.last_mut() {
+            Some(group)
+                if (group.slots, group.from, group.until) == (executor.slots, from, until) =>
+            {
+                group.count += 1;
+            }
+            _ => groups.push(super::group(1, executor.slots, from, until)),
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+use super::super::compare;
+use super::*;
+use falkon_core::events;
+use falkon_core::result::Outcome;
+use falkon_core::task::{Resources, TaskId};
+
+const SECOND: u64 = 1_000_000;
+const DONE: Outcome = Outcome::Exit(0);
+
+/// A time of the record, in seconds from its beginning.
+fn at(seconds: f64) -> Time {
+    Time(1_700_000_000 * SECOND + (seconds * 1e6) as u64)
+}
+
+fn event(seconds: f64, what: What) -> Event {
+    Event { at: at(seconds), what }
+}
+
+fn joined(seconds: f64, executor: u64, slots: u32) -> Event {
+    let (executor, name, capacity) = (ExecutorId(executor), "node".into(), Resources::cpus(slots));
+    event(seconds, What::ExecutorJoined { executor, name, capacity, allocation: None })
+}
+
+fn submitted(seconds: f64, first: u64, count: u64) -> Event {
+    let (instance, first) = (InstanceId(0), TaskId(first));
+    event(seconds, What::Submitted { instance, first, count, command: "@sleep {}".into() })
+}
+
+/// Tasks that were accepted, started and ended at these seconds.
+fn ended(first: u64, count: u64, times: (f64, f64, f64), outcome: Outcome) -> Event {
+    let run = events::Run { instance: InstanceId(0), first: TaskId(first), count };
+    let ended = Ended {
+        run,
+        outcome,
+        executor: Some(ExecutorId(1)),
+        attempts: 1,
+        queued: at(times.0),
+        dispatched: at(times.0),
+        started: at(times.1),
+        ended: at(times.2),
+        staging_micros: 0,
+        usage: falkon_core::data::stage::Usage::default(),
+        error: None,
+    };
+    event(times.2, What::Ended(ended))
+}
+
+/// Four tasks of 10 s on two slots, of which the last fails, and one more 30 s after them.
+fn record() -> Vec<Event> {
+    vec![
+        joined(0.0, 1, 2),
+        submitted(5.0, 0, 4),
+        ended(0, 2, (5.0, 5.0, 15.0), DONE),
+        ended(2, 1, (5.0, 15.0, 25.0), DONE),
+        ended(3, 1, (5.0, 15.0, 25.0), Outcome::Exit(3)),
+        submitted(35.0, 4, 1),
+        ended(4, 1, (35.0, 35.0, 36.0), DONE),
+    ]
+}
+
+/// The first four tasks alone.
+fn four() -> Vec<Event> {
+    record()[..5].to_vec()
+}
+
+fn run_of(events: &[Event]) -> Result<Run, RecordError> {
+    let mut record = Record::default();
+    events.iter().for_each(|event| record.add(event, false));
+    record.run()
+}
+
+#[track_caller]
+fn near(found: f64, expected: f64) {
+    let off = (found - expected).abs();
+    assert!(off <= 0.01 * expected.max(0.1), "{found}, not {expected}");
+}
+
+#[test]
+fn a_replay_without_a_change_takes_as_long_as_the_run_did() {
+    let run = run_of(&record()).unwrap();
+    assert_eq!((run.done, run.failed, run.kind), (4, 1, TaskKind::Sleep));
+    let compared = compare(&run, None, None).unwrap();
+    assert!(compared.changed.is_none());
+    for one in [&compared.recorded, &compared.replayed] {
+        assert_eq!((one.executors, one.slots, one.done, one.failed), (1, 2, 4, 1));
+        near(one.makespan_s, 31.0);
+        near(one.efficiency, 1.0);
+        near(one.slot_s, 62.0);
+        near(one.utilization, 41.0 / 62.0);
+    }
+    let text = compared.text();
+    assert!(text.contains("each is ready when it is submitted"), "{text}");
+    assert!(!text.contains("trust no replay"), "{text}");
+}
+
+#[test]
+fn another_machine_takes_another_time() {
+    let run = run_of(&four()).unwrap();
+    let compared = compare(&run, Some(2), None).unwrap();
+    near(compared.replayed.makespan_s, 20.0);
+    let changed = compared.changed.unwrap();
+    assert_eq!((changed.executors, changed.slots), (2, 4));
+    near(changed.makespan_s, 10.0);
+    let changed = compare(&run, None, Some(1)).unwrap().changed.unwrap();
+    assert_eq!((changed.executors, changed.slots), (1, 1));
+    near(changed.makespan_s, 40.0);
+    near(changed.slot_s, 40.0);
+}
+
+#[test]
+fn executors_come_and_go_as_they_did() {
+    let mut events = four();
+    events.insert(2, joined(10.0, 2, 2));
+    let gone = What::ExecutorGone { executor: ExecutorId(2), why: "it left".into() };
+    events.insert(4, event(16.0, gone));
+    let run = run_of(&events).unwrap();
+    let found: Vec<_> =
+        run.executors.iter().map(|one| (one.count, one.from.seconds(), one.until)).collect();
+    assert_eq!(found, [(1, 0.0, None), (1, 6.0, Some(Nanos(12_000_000_000)))]);
+    // The second one cannot end a task of 10 s in the 6 s that it is there.
+    let compared = compare(&run, None, None).unwrap();
+    assert_eq!((compared.replayed.done, compared.replayed.failed), (3, 1));
+    // Its tasks are sent again when it has not come back for a while.
+    assert!((20.0..26.0).contains(&compared.replayed.makespan_s), "{compared:?}");
+    near(compared.recorded.slot_s, 52.0);
+    // What others would have is not known.
+    events.push(joined(17.0, 3, 8));
+    let run = run_of(&events).unwrap();
+    let refused = compare(&run, Some(3), None).unwrap_err().to_string();
+    assert!(refused.contains("from 2 to 8 slots"), "{refused}");
+    assert!(compare(&run, Some(3), Some(4)).is_ok());
+}
+
+#[test]
+fn a_replay_that_differs_from_its_record_says_so() {
+    // The second half waited for the first, which events do not say.
+    let events = [
+        joined(0.0, 1, 4),
+        submitted(5.0, 0, 4),
+        ended(0, 2, (5.0, 5.0, 15.0), DONE),
+        ended(2, 2, (5.0, 15.0, 25.0), DONE),
+    ];
+    let text = compare(&run_of(&events).unwrap(), None, None).unwrap().text();
+    assert!(text.contains("the replay takes 50 % less than the run did"), "{text}");
+}
+
+#[test]
+fn tasks_that_never_ran_are_left_out_and_counted() {
+    let mut events = record();
+    let Event { what: What::Ended(never), .. } = &mut events[4] else { unreachable!() };
+    (never.executor, never.attempts, never.outcome) = (None, 0, Outcome::Cancelled);
+    let run = run_of(&events).unwrap();
+    assert_eq!((run.done, run.failed, run.unknown.unstarted), (4, 0, 1));
+    let text = compare(&run, None, None).unwrap().text();
+    assert!(text.contains("1 tasks never ran"), "{text}");
+}
+
+#[test]
+fn what_is_no_whole_run_is_refused() {
+    #[track_caller]
+    fn check(events: &[Event], expected: RecordError) {
+        assert_eq!(run_of(events).unwrap_err(), expected);
+    }
+    check(&[joined(0.0, 1, 2)], RecordError::Empty { of: String::new() });
+    let all = record();
+    check(&all[..4], RecordError::Unended { ended: 3, submitted: 4 });
+    check(&all[2..], RecordError::Headless { ended: 5, submitted: 1 });
+    let twice = [&all[..], &[submitted(40.0, 0, 1)], &all[2..3]].concat();
+    check(&twice, RecordError::Again { task: 0 });
+    let missing = [&all[..], &[event(40.0, What::Missing { events: 3 })]].concat();
+    check(&missing, RecordError::Missing { missing: 3 });
+    check(&all[1..], RecordError::NoExecutors);
+    let mut other = submitted(40.0, 0, 1);
+    let What::Submitted { instance, .. } = &mut other.what else { unreachable!() };
+    *instance = InstanceId(7);
+    let two = [&all[..], &[other]].concat();
+    check(&two, RecordError::Several { found: 2, names: "0, 7".to_owned() });
+    // The one that is named is whole.
+    let mut record = Record::new(Some("0".to_owned()));
+    two.iter().for_each(|event| record.add(event, false));
+    assert!(record.run().is_ok());
+}
