@@ -11,6 +11,7 @@ use crate::access::AccessArgs;
 use crate::amount::shown;
 use crate::events::source::{Source, SourceError};
 use crate::exit::{Exit, runtime};
+use crate::plan::quantity::duration_micros;
 use crate::query::print;
 use clap::Args;
 use falkon_sim::{
@@ -53,6 +54,10 @@ pub(crate) struct ReplayArgs {
     /// Slots of each executor [default: as in the record]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
+    /// The fewest executors with which the run takes no longer than this (90m, 2h), in place of
+    /// --executors
+    #[arg(long, value_name = "TIME", conflicts_with = "executors", value_parser = duration_micros)]
+    deadline: Option<u64>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -67,6 +72,12 @@ enum ReplayError {
          others have"
     )]
     Slots { least: u32, most: u32 },
+    /// No number of executors is enough.
+    #[error(
+        "no number of executors makes it in {deadline_s} s: with {executors}, which are a slot for \
+         each task, the run takes {makespan_s:.3} s"
+    )]
+    Deadline { deadline_s: f64, executors: u64, makespan_s: f64 },
     /// Some tasks find no executor.
     #[error(
         "in the replay {delivered} of {tasks} tasks ended before no executor was left that could \
@@ -108,7 +119,11 @@ pub(crate) fn replay(args: ReplayArgs) -> Exit {
         Ok(recorded) => recorded,
         Err(error) => return Exit::usage(error),
     };
-    match compare(&recorded, args.executors, args.slots) {
+    let executors = match args.deadline.map(|micros| micros as f64 / 1e6) {
+        Some(deadline_s) => fewest(&recorded, args.slots, deadline_s).map(Some),
+        None => Ok(args.executors),
+    };
+    match executors.and_then(|executors| compare(&recorded, executors, args.slots)) {
         Ok(compared) if args.json => print(&compared.json()).unwrap_or(Exit::Success),
         Ok(compared) => print(&compared.text()).unwrap_or(Exit::Success),
         Err(ReplayError::Sim(error @ SimError::Broken { .. })) => Exit::failure(error),
@@ -170,6 +185,40 @@ fn compare(
     Ok(Compared { name: record.name.clone(), recorded, replayed, changed, notes })
 }
 
+/// The fewest executors with which a run takes no longer than a time, by bisection over replays.
+fn fewest(record: &Run, slots: Option<u32>, deadline_s: f64) -> Result<u64, ReplayError> {
+    let slots = slots_of_others(&record.executors, slots)?;
+    let takes = |executors| {
+        let machine = [group(executors, slots, Nanos(0), None)];
+        simulate(record, &machine).map(|(_, measures)| measures.makespan_s)
+    };
+    // With a slot for each task, more make no difference; and each slot has its share of work.
+    let most = record.tasks.tasks().div_ceil(u64::from(slots)).max(1);
+    let least = record.tasks.work_s() / (deadline_s * f64::from(slots));
+    let mut short = (least as u64).min(most - 1);
+    let mut enough = short + 1;
+    loop {
+        let makespan_s = takes(enough)?;
+        if makespan_s <= deadline_s {
+            break;
+        }
+        if enough == most {
+            return Err(ReplayError::Deadline { deadline_s, executors: most, makespan_s });
+        }
+        (short, enough) = (enough, enough.saturating_mul(2).min(most));
+    }
+    // So many are too few, or cannot be enough.
+    while enough - short > 1 {
+        let middle = short + (enough - short) / 2;
+        if takes(middle)? <= deadline_s {
+            enough = middle;
+        } else {
+            short = middle;
+        }
+    }
+    Ok(enough)
+}
+
 /// The machine with what is to be different; `None` if nothing is.
 fn changed(
     recorded: &[NodeGroup],
@@ -180,11 +229,17 @@ fn changed(
         let with = |slots| recorded.iter().map(|one| NodeGroup { slots, ..*one }).collect();
         return Ok(slots.map(with));
     };
+    let slots = slots_of_others(recorded, slots)?;
+    Ok(Some(vec![group(executors, slots, Nanos(0), None)]))
+}
+
+/// How many slots executors have that take the place of the recorded ones.
+fn slots_of_others(recorded: &[NodeGroup], slots: Option<u32>) -> Result<u32, ReplayError> {
     let of_record = || recorded.iter().map(|one| one.slots);
     let (least, most) = (of_record().min().unwrap_or(1), of_record().max().unwrap_or(1));
     match slots {
-        Some(slots) => Ok(Some(vec![group(executors, slots, Nanos(0), None)])),
-        None if least == most => Ok(Some(vec![group(executors, most, Nanos(0), None)])),
+        Some(slots) => Ok(slots),
+        None if least == most => Ok(most),
         None => Err(ReplayError::Slots { least, most }),
     }
 }

@@ -19,6 +19,10 @@ fn a_run_is_replayed_on_its_executors_and_on_others() {
     }
     let ran = site.run(["replay", "o"]).exits(0);
     assert!(ran.text().contains("events do not have which tasks wait for which"), "{}", ran.text());
+    // Six sleeps of at least 0.1 s that come together need a slot each, or more time.
+    let ran = site.run(["replay", "o", "--deadline", "1h", "--json"]).exits(0);
+    assert_eq!(json_lines(ran.text()).remove(0)["changed"]["executors"], 1, "{}", ran.text());
+    site.run(["replay", "o", "--deadline", "50ms"]).exits(2).says_only(1, "no number of executors");
     // What has no run, a part of one, or two.
     let none = site.text("none");
     std::fs::create_dir(&none).unwrap();

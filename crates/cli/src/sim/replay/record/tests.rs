@@ -1,4 +1,4 @@
-use super::super::compare;
+use super::super::{compare, fewest};
 use super::*;
 use falkon_core::events;
 use falkon_core::result::Outcome;
@@ -105,6 +105,20 @@ fn another_machine_takes_another_time() {
     assert_eq!((changed.executors, changed.slots), (1, 1));
     near(changed.makespan_s, 40.0);
     near(changed.slot_s, 40.0);
+}
+
+#[test]
+fn the_fewest_executors_that_make_a_deadline_are_found() {
+    let tasks =
+        [joined(0.0, 1, 2), submitted(5.0, 0, 1000), ended(0, 1000, (5.0, 5.0, 15.0), DONE)];
+    let run = run_of(&tasks).unwrap();
+    // 1,000 tasks of 10 s, in rounds on so many slots; a second is more than the rest takes.
+    for (deadline_s, slots, expected) in [(11.0, 1, 1000), (11.0, 4, 250), (51.0, 1, 200)] {
+        assert_eq!(fewest(&run, Some(slots), deadline_s).unwrap(), expected, "{deadline_s} s");
+    }
+    assert_eq!(fewest(&run, None, 1e6).unwrap(), 1);
+    let refused = fewest(&run, None, 9.0).unwrap_err().to_string();
+    assert!(refused.contains("with 500, which are a slot for each task"), "{refused}");
 }
 
 #[test]
