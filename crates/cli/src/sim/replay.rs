@@ -339,11 +339,14 @@ fn notes(record: &Run, recorded: &Measures, replayed: &Measures) -> Vec<String> 
     let mut notes = Vec::new();
     let off = deviation(recorded, replayed);
     if off.abs() > DEVIATION_MAX {
+        let (than, why) = match off < 0.0 {
+            true => ("less", "something that the record does not have took time"),
+            false => ("more", "messages and starts cost less there than the simulator takes"),
+        };
         notes.push(format!(
-            "on the recorded machine the replay takes {:.0} % {} than the run did: something that \
-             the record does not have took time, so trust no replay of it",
+            "on the recorded machine the replay takes {:.0} % {than} than the run did: {why}, so \
+             trust no replay of it",
             off.abs() * 100.0,
-            if off < 0.0 { "less" } else { "more" }
         ));
     }
     notes.push(
