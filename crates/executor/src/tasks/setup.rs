@@ -83,7 +83,6 @@ mod tests {
     use super::*;
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
-    use std::os::unix::fs::PermissionsExt;
     use std::process::{Command, Output};
 
     fn run(prepared: &[&str], command: &[&str], environment: &[(&str, &str)]) -> Output {
@@ -136,8 +135,10 @@ mod tests {
         let conda = site.path().join("conda");
         let text = "#!/bin/sh\n[ \"$1 $2\" = 'shell.posix activate' ] && [ \"$3\" != bad ] && \
                     echo \"export CONDA_PREFIX='/envs/$3'\"\n";
-        std::fs::write(&conda, text).unwrap();
-        std::fs::set_permissions(&conda, PermissionsExt::from_mode(0o755)).unwrap();
+        // Another process writes it: a process that a test beside this one starts meanwhile
+        // would hold it open for writing, and nobody could run it.
+        let write = ["-c", "printf %s \"$1\" > \"$2\" && chmod +x \"$2\"", "sh", text];
+        assert!(Command::new("sh").args(write).arg(&conda).status().unwrap().success());
         let environment = [("CONDA_EXE", conda.to_str().unwrap())];
         let command = ["sh", "-c", "echo $CONDA_PREFIX"];
         assert_eq!(printed(&run(&["conda=dock"], &command, &environment)), "/envs/dock\n");

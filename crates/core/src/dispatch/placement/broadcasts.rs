@@ -417,7 +417,7 @@ mod tests {
         for seed in 0..600 {
             let (mut state, mut broadcasts) = (seed, Broadcasts::default());
             let mut now = Time(0);
-            let executors = if seed % 3 == 0 { 7 + next(&mut state, 120) } else { 6 };
+            let executors = if seed % 20 == 0 { 7 + next(&mut state, 120) } else { 6 };
             for _ in 0..40.max(4 * executors) {
                 now = now.after(next(&mut state, 4_000_000));
                 let id = ExecutorId(next(&mut state, executors));
