@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(Packer::new(0).pack(&b"a".repeat(100), &mut out), Method::Stored);
     }
 
-    /// What is stored unseen by the compressor would not have become smaller by more than a
+    /// Data that are stored unseen by the compressor would not become smaller by more than a
     /// 256th: bytes of few and of many kinds, with strings in them that repeat.
     #[test]
     fn nothing_is_stored_that_deflating_makes_much_smaller() {

@@ -108,7 +108,7 @@ pub(crate) struct TaskOptions {
     /// that it stands on no command line. The dispatcher and its journal have it.
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<OsString>,
-    /// What is prepared before each task.
+    /// Modules, environments and commands that come before each task.
     #[command(flatten)]
     pub(crate) setup: SetupArgs,
     /// Working directory of the tasks

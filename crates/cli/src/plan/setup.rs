@@ -1,5 +1,5 @@
-//! What is prepared before a task's command: modules, a conda or a virtual environment,
-//! commands for the shell. Executors do it (`executor/src/tasks/setup.rs`).
+//! Options for modules, a conda or a virtual environment, and commands of the shell, which are
+//! prepared before a task's command. Executors prepare them (`executor/src/tasks/setup.rs`).
 
 use clap::Args;
 use falkon_wire::command::{Piece, Setup, Text};
@@ -27,7 +27,7 @@ pub(crate) struct SetupArgs {
     venv: Option<OsString>,
     /// A command of the shell that runs before each task, where it runs; may be repeated
     ///
-    /// What it sets and exports is there for the task. If it ends with another status than 0,
+    /// The task has the variables that it exports. If it ends with another status than 0,
     /// the task ends with that.
     #[arg(long, value_name = "COMMAND")]
     setup: Vec<OsString>,

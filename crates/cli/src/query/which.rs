@@ -1,5 +1,5 @@
-//! Which tasks of an instance a command is for: all, some by number or name, or those that are
-//! chosen by what they are.
+//! The tasks of an instance that a command is for: all, some by number or name, or those that
+//! are chosen by what they are.
 
 use super::chosen::Chosen;
 use super::named::{What, named_instance, named_task};
@@ -40,7 +40,7 @@ pub(crate) fn task_range(text: &str) -> Result<(u64, u64), String> {
 pub(super) struct Among {
     pub(super) client: Client,
     pub(super) instance: InstanceId,
-    /// Those that are numbered or named, as (first, count); none: all.
+    /// The tasks that are numbered or named, as (first, count); none: all.
     pub(super) tasks: Vec<(u64, u64)>,
     pub(super) chosen: Chosen,
 }

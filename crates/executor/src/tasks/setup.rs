@@ -1,5 +1,5 @@
-//! What is prepared before a task's command: modules, a conda or a virtual environment,
-//! commands for the shell. A shell with [`SCRIPT`] does it, in which nothing of the user's is:
+//! Modules, a conda or a virtual environment, and commands of the shell, which are prepared
+//! before a task's command. A shell with [`SCRIPT`] does it, in which nothing of the user's is:
 //! that is in its arguments, and the task's own command, which takes the shell's place, follows.
 
 use falkon_wire::command::Setup;
