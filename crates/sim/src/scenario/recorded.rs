@@ -29,8 +29,8 @@ impl Recorded {
         if count == 0 {
             return;
         }
-        self.tasks += count;
-        self.work += u128::from(run.0) * u128::from(count);
+        self.tasks = self.tasks.saturating_add(count);
+        self.work = self.work.saturating_add(u128::from(run.0) * u128::from(count));
         let at = self.arrivals.last().map_or(at, |(_, before)| at.max(*before));
         append(&mut self.arrivals, self.tasks, at);
         append(&mut self.ends, self.tasks, RecordedEnd { run, succeeded });

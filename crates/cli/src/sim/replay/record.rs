@@ -180,18 +180,21 @@ impl Record {
                     executor.gone.get_or_insert(event.at);
                 }
             }
-            What::Missing { events } => self.missing += events.max(&1),
+            What::Missing { events } => {
+                self.missing = self.missing.saturating_add(*events.max(&1));
+            }
             _ if repeats => {}
             What::Submitted { instance, count, command, .. } if self.is_wanted(*instance) => {
                 let instance = self.instances.entry(*instance).or_default();
-                instance.submitted += count;
+                instance.submitted = instance.submitted.saturating_add(*count);
                 instance.submissions += 1;
                 instance.sleeps += u64::from(command.split(' ').next() == Some("@sleep"));
                 instance.noops += u64::from(command.split(' ').next() == Some("@noop"));
             }
             What::Requeued { run, .. } if self.is_wanted(run.instance) => {
                 let instance = self.instances.entry(run.instance).or_default();
-                instance.unknown.lost_tries += run.count;
+                let lost = &mut instance.unknown.lost_tries;
+                *lost = lost.saturating_add(run.count);
             }
             What::Ended(ended) if self.is_wanted(ended.run.instance) => {
                 self.instances.entry(ended.run.instance).or_default().ended(ended);
@@ -232,8 +235,11 @@ impl Instance {
         let (run, times) = (ended.run, u128::from(ended.run.count));
         let ran = ended.executor.is_some() && ended.attempts > 0;
         let usage = &ended.usage;
-        self.unknown.unstarted += if ran { 0 } else { run.count };
-        self.unknown.staging_micros += u128::from(ended.staging_micros) * times;
+        let unknown = &mut self.unknown;
+        let unstarted = if ran { 0 } else { run.count };
+        unknown.unstarted = unknown.unstarted.saturating_add(unstarted);
+        let staging = u128::from(ended.staging_micros) * times;
+        unknown.staging_micros = unknown.staging_micros.saturating_add(staging);
         let bytes = &mut self.unknown.bytes;
         for (sum, one) in [
             (&mut bytes.0, usage.local.bytes),
@@ -261,11 +267,12 @@ impl Instance {
         // Tasks have their numbers in the order in which they were accepted.
         self.rows.sort_by_key(|row| row.first);
         for pair in self.rows.windows(2) {
-            if pair[0].first + pair[0].count > pair[1].first {
+            if pair[0].first.saturating_add(pair[0].count) > pair[1].first {
                 return Err(RecordError::Again { task: pair[1].first });
             }
         }
-        let ended: u64 = self.rows.iter().map(|row| row.count).sum();
+        // No events make this overflow, whoever wrote them.
+        let ended = self.rows.iter().fold(0_u64, |sum, row| sum.saturating_add(row.count));
         let submitted = self.submitted;
         if ended < submitted {
             return Err(RecordError::Unended { ended, submitted });
@@ -278,11 +285,12 @@ impl Instance {
         let last = ran().map(|row| row.ended).max().unwrap_or(first);
         let origin = Time(first.0.saturating_sub(LEAD_MICROS));
         let mut tasks = Recorded::default();
-        let (mut done, mut failed) = (0, 0);
+        let (mut done, mut failed) = (0_u64, 0_u64);
         for row in ran() {
             let (at, run) = (nanos(row.queued.since(origin)), nanos(row.run_micros));
             tasks.add(row.count, at, run, row.succeeded);
-            *if row.succeeded { &mut done } else { &mut failed } += row.count;
+            let sum = if row.succeeded { &mut done } else { &mut failed };
+            *sum = row.count.saturating_add(*sum);
         }
         let there = groups(executors.values(), (origin, first, last));
         if there.is_empty() {

@@ -76,6 +76,24 @@ fn near(found: f64, expected: f64) {
 }
 
 #[test]
+fn the_largest_numbers_that_events_may_have_do_no_harm() {
+    let mut record = Record::new(None);
+    record.add(&joined(0.0, 1, 2), false);
+    for first in [0, u64::MAX] {
+        record.add(&submitted(5.0, first, u64::MAX), false);
+        let mut ended = ended(first, u64::MAX, (5.0, 5.0, 15.0), DONE);
+        if let What::Ended(ended) = &mut ended.what {
+            ended.staging_micros = u64::MAX;
+            ended.usage.store.bytes = u64::MAX;
+            ended.ended = Time(u64::MAX);
+        }
+        record.add(&ended, false);
+    }
+    let run = record.run().unwrap();
+    assert_eq!((run.tasks.tasks(), run.done, run.unknown.bytes.2), (u64::MAX, u64::MAX, u64::MAX));
+}
+
+#[test]
 fn a_replay_without_a_change_takes_as_long_as_the_run_did() {
     let run = run_of(&record()).unwrap();
     assert_eq!((run.done, run.failed, run.kind), (4, 1, TaskKind::Sleep));
