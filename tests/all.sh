@@ -36,6 +36,18 @@ if [[ $(id -u) == 0 && -z ${FALKON_NO_INSTALL:-} ]] && command -v apt-get >/dev/
         { apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus; } >/dev/null 2>&1 || true
 fi
 
+# What looks at pages for everybody.
+if [[ -z ${FALKON_NO_INSTALL:-} ]] && command -v npm >/dev/null && [[ ! -e target/axe/package/axe.min.js ]]; then
+    mkdir -p target/axe
+    (cd target/axe && timeout 60 npm pack --silent axe-core@4.14.1 && tar xzf axe-core-4.14.1.tgz) >/dev/null 2>&1 || true
+fi
+
+# The launchers of parallel programs that run on several nodes.
+if [[ $(id -u) == 0 && -z ${FALKON_NO_INSTALL:-} ]] && command -v apt-get >/dev/null && ! { command -v mpiexec.mpich && command -v mpicc.openmpi; } >/dev/null; then
+    apt-get install -y -qq --no-install-recommends mpich libmpich-dev openmpi-bin libopenmpi-dev iproute2 >/dev/null 2>&1 ||
+        { apt-get update -qq && apt-get install -y -qq --no-install-recommends mpich libmpich-dev openmpi-bin libopenmpi-dev iproute2; } >/dev/null 2>&1 || true
+fi
+
 step cargo fmt --all --check
 step rustfmt --check --edition 2024 --config-path rustfmt.toml fuzz/src/lib.rs fuzz/fuzz_targets/decoder.rs
 step cargo clippy --locked --workspace --all-targets -- -D warnings

@@ -72,13 +72,22 @@ def address(node):
     return f"10.77.0.{10 + node}"
 
 
+def limit(tc, device, bandwidth):
+    """Limits what leaves by a device to so many bytes of payload per second."""
+    rate = f"{round(8 * bandwidth / PAYLOAD_SHARE)}bit"
+    sh(*tc, "qdisc", "add", "dev", device, "root", "handle", "1:", "tbf",
+       "rate", rate, "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES))
+
+
 class Cluster:
     """Hosts on one switch: `head`, `store` and nodes `n0`, `n1`, ....
 
     Bandwidths are bytes per second of payload, in each direction; the head's
     link has no limit."""
 
-    def __init__(self, nodes, node_bandwidth, store_bandwidth):
+    def __init__(self, nodes, node_bandwidth, store_bandwidth, far=None):
+        """`far` is the first node of a second site with a switch of its own, and the
+        bandwidth of the link between the two sites."""
         self.nodes = nodes
         self.processes = []
         self.groups = None
@@ -91,15 +100,33 @@ class Cluster:
         sh("ip", "link", "set", "switch", "up")
         self.host("head", HEAD, None)
         self.host("store", STORE, store_bandwidth)
+        first_far, between = far or (nodes, None)
+        if far is not None:
+            self.far_site(between)
         for node in range(nodes):
-            self.host(f"n{node}", address(node), node_bandwidth)
+            self.host(f"n{node}", address(node), node_bandwidth, "switch" if node < first_far else "far")
 
-    def host(self, name, ip, bandwidth):
+    def far_site(self, bandwidth):
+        sh("ip", "link", "add", "far", "mtu", str(MTU), "type", "bridge")
+        sh("ip", "link", "set", "far", "up")
+        sh("ip", "link", "add", "to-far", "mtu", str(MTU), "type", "veth",
+           "peer", "name", "from-far", "mtu", str(MTU))
+        sh("ip", "link", "set", "to-far", "master", "switch", "up")
+        sh("ip", "link", "set", "from-far", "master", "far", "up")
+        for device in ("to-far", "from-far"):
+            limit(("tc",), device, bandwidth)
+
+    def between_sites(self):
+        """Bytes of payload that have gone to the far site and come from it, about."""
+        counts = json.loads(sh("ip", "-s", "-j", "link", "show", "dev", "to-far"))[0]["stats64"]
+        return PAYLOAD_SHARE * counts["tx"]["bytes"], PAYLOAD_SHARE * counts["rx"]["bytes"]
+
+    def host(self, name, ip, bandwidth, switch="switch"):
         sh("ip", "netns", "add", name)
         port = f"to-{name}"
         sh("ip", "link", "add", port, "mtu", str(MTU), "type", "veth",
            "peer", "name", "eth0", "mtu", str(MTU), "netns", name)
-        sh("ip", "link", "set", port, "master", "switch", "up")
+        sh("ip", "link", "set", port, "master", switch, "up")
         inside = ("ip", "-n", name)
         sh(*inside, "addr", "add", f"{ip}/24", "dev", "eth0")
         sh(*inside, "link", "set", "eth0", "up")
@@ -107,11 +134,8 @@ class Cluster:
         sh(*inside, "route", "replace", "10.77.0.0/24", "dev", "eth0", "proto", "kernel",
            "scope", "link", "src", ip, "congctl", CONGESTION)
         if bandwidth is not None:
-            rate = f"{round(8 * bandwidth / PAYLOAD_SHARE)}bit"
-            for tc in (("tc",), ("tc", "-n", name)):
-                device = port if len(tc) == 1 else "eth0"
-                sh(*tc, "qdisc", "add", "dev", device, "root", "handle", "1:", "tbf",
-                   "rate", rate, "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES))
+            limit(("tc",), port, bandwidth)
+            limit(("tc", "-n", name), "eth0", bandwidth)
 
     def limit_disks(self, read_bytes_per_s, write_bytes_per_s):
         """Gives each node a disk of its own: nothing of it is kept in memory."""

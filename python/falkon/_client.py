@@ -19,7 +19,7 @@ from typing import (
     Union,
 )
 
-from . import _requests
+from . import _notebook, _requests
 from ._access import check_one
 from ._program import find
 from ._progress import Progress
@@ -210,11 +210,6 @@ class Client:
         ``started`` (seconds since 1970), ``version``."""
         return self.ask(_requests.status())
 
-    def report(self) -> Dict[str, Any]:
-        """``instances`` and ``executors`` as tables: data frames if pandas is
-        there, else lists of dictionaries."""
-        return self.ask(_requests.status().then(status_tables))
-
     def drain(self, *executors: Union[int, str], wait: bool = False) -> None:
         """Gives executors no more tasks, by their numbers or names; what they run goes on.
         With ``wait`` returns when they have no tasks any more, or are gone."""
@@ -240,8 +235,14 @@ class Client:
     ) -> Dict[str, Any]:
         """How a run went (docs/events.md): of a directory that ``falkon run --out`` or ``falkon
         start --dir`` wrote, and there of one ``instance`` if it is given; or of an instance of the
-        running dispatcher, by its number or name, or all of them."""
+        running dispatcher, by its number or name, or all of them. A notebook shows it."""
         return self.ask(_requests.report(what, instance))
+
+    def _repr_html_(self) -> str:
+        try:
+            return _notebook.of_status(self.status())
+        except ClientError as error:
+            return _notebook.of_error("falkon.Client", error)
 
     def stop(self) -> None:
         """Stops the dispatcher; started again with the same directory it goes on."""
@@ -453,10 +454,6 @@ def result_table(results: List[Result]) -> Any:
         row.update(row.pop("times"))
         rows.append(row)
     return table(rows)
-
-
-def status_tables(status: Dict[str, Any]) -> Dict[str, Any]:
-    return {name: table(status[name]) for name in ("instances", "executors")}
 
 
 def table(rows: List[Dict[str, Any]]) -> Any:

@@ -194,6 +194,15 @@ class Executor(StandardExecutor):
     # Dask and others look for this name.
     _max_workers = max_workers
 
+    def _repr_html_(self) -> str:
+        from . import _notebook
+
+        session = self._shared._session
+        places = session.clusters or ([session.access] if session.access is not None else [])
+        here = session.objects.is_here
+        place = "this machine" if here else ", ".join(map(str, places)) or "a dispatcher"
+        return _notebook.of_executor(place, session.pending(), self._shared.workers if here else 0)
+
     def __reduce__(self) -> Any:
         # Calls that are passed it make theirs at the same dispatcher.
         session, wrap = self._shared._session, self._shared._wrap

@@ -24,6 +24,10 @@ WORKERS_MAX = 65536
 """Workers that an executor on this machine may have."""
 CUSTOM_NAMES_MAX = 64
 """Resources that one call names."""
+GANG_NODES_MAX = 4096
+"""Executors that run one task together."""
+NODE_RANKS_MAX = 65535
+"""Processes that launchers start on each of them."""
 
 _FUNCTION = 3
 """The kind of task that a call is."""
@@ -202,6 +206,14 @@ def _copies(option: str, value: Any) -> int:
     return _whole(option, value, 1, U32_MAX)
 
 
+def _nodes(option: str, value: Any) -> int:
+    return _whole(option, value, 1, GANG_NODES_MAX)
+
+
+def _ranks(option: str, value: Any) -> int:
+    return _whole(option, value, 1, NODE_RANKS_MAX)
+
+
 def _priority(option: str, value: Any) -> int:
     return _whole(option, value, -I32_MAX - 1, I32_MAX)
 
@@ -212,7 +224,9 @@ _READ: Dict[str, Callable[[str, Any], Any]] = {
     "copies": _copies,
     "task_memory": task_memory,
     "memory_limit": memory_limit,
+    "nodes": _nodes,
     "priority": _priority,
+    "ranks": _ranks,
     "resources": resources,
     "time": micros,
 }

@@ -22,6 +22,7 @@ from typing import (
 
 from . import _options
 from ._errors import FalkonError
+from ._notebook import Report
 
 Path = Union[str, "os.PathLike[str]"]
 Text = Union[str, bytes, "os.PathLike[str]"]
@@ -303,13 +304,17 @@ def events(options: Mapping[str, Any]) -> Request[List[Dict[str, Any]]]:
     return listed("log", "--json", *words_of(options))
 
 
+def _report(output: str) -> Dict[str, Any]:
+    return Report(_object(output))
+
+
 def report(
     what: Union[None, int, Path], instance: Union[None, int, str]
 ) -> Request[Dict[str, Any]]:
     words = ["report", "--json", *words_of({"instance": instance})]
     if what is not None:
         words.append(str(what) if isinstance(what, int) else os.fspath(what))
-    return described(*words)
+    return Request(words, _report)
 
 
 def drain(executors: Sequence[Union[int, str]], wait: bool) -> Request[None]:

@@ -62,7 +62,7 @@ LOST_TEXT = (
     "end of its journal; whether the call was made is not known (falkon start --durability "
     "machine loses nothing)"
 )
-STATUS_EXECUTORS, STATUS_NEXT = 4, 6
+STATUS_EXECUTORS, STATUS_NEXT = 4, 7
 EXECUTOR_CONNECTED = 6
 """Fields of a status, and of an executor in it (docs/protocol.md)."""
 GIVE_UP_AWAY_SECONDS = 1.0

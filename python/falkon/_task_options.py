@@ -24,6 +24,8 @@ OPTIONS = (
     TaskOption("memory", "memory", "task_memory", 0, True),
     TaskOption("memory_limit", "memory_limit", "memory_limit", 0, False),
     TaskOption("resources", "resource", "resources", [], True),
+    TaskOption("nodes_per_task", "nodes_per_task", "nodes", 1, False),
+    TaskOption("ranks_per_node", "ranks_per_node", "ranks", 0, False),
     TaskOption("timeout", "timeout", "time", 0, True),
     TaskOption("runtime_estimate", "estimate", "time", 0, True),
     TaskOption("retries", "retries", "count", 0, True),
@@ -52,4 +54,6 @@ def class_of(kind: int, found: Mapping[str, Any]) -> List[Any]:
         0,
         0,
         found["memory_limit"],
+        found["nodes_per_task"],
+        found["ranks_per_node"],
     ]

@@ -201,7 +201,7 @@ fn names(file: &File) -> Vec<Finding> {
 }
 
 /// What a bound may be counted in.
-const UNITS: [&str; 27] = [
+const UNITS: [&str; 32] = [
     "TASKS",
     "RUNS",
     "BYTES",
@@ -229,6 +229,11 @@ const UNITS: [&str; 27] = [
     "SUBMISSIONS",
     "STRIPES",
     "EVENTS",
+    "NODES",
+    "RANKS",
+    "GANGS",
+    "QUEUES",
+    "REQUESTS",
 ];
 
 /// Every bound of the core names its unit last (before `MAX` or `MIN`).

@@ -1,7 +1,7 @@
 //! Amounts in the description files of `falkon model` and `falkon sim`: a plain
 //! number in the base unit, or a text with a unit.
 
-use crate::plan::quantity::{QuantityError, duration_micros, memory_bytes};
+use crate::plan::quantity::{QuantityError, duration_seconds, memory_bytes};
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
@@ -46,7 +46,7 @@ impl Unit for Time {
     const EXPECTED: &'static str = "a duration: seconds (0.5) or a text with units (\"250ms\")";
 
     fn read(text: &str) -> Result<f64, QuantityError> {
-        duration_micros(text).map(|micros| micros as f64 / 1e6)
+        duration_seconds(text)
     }
 }
 

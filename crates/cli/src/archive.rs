@@ -7,8 +7,6 @@ mod list;
 mod mount;
 mod select;
 
-pub(crate) use mount::{refused as mount_refused, wait as wait_unmounted};
-
 use crate::exit::{Exit, write_line};
 use clap::{Args, Subcommand};
 use falkon_archive::{ReadError, WriteError, WriteOptions};

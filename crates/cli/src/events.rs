@@ -60,7 +60,7 @@ impl Names {
     /// Learns what an event says of names.
     pub(crate) fn learn(&mut self, event: &Event) {
         match &event.what {
-            What::InstanceCreated { instance, name } => {
+            What::InstanceCreated { instance, name, .. } => {
                 self.instances.insert(*instance, name.clone());
             }
             What::ExecutorJoined { executor, name, .. } => {

@@ -27,6 +27,7 @@ pub mod exit;
 mod halt;
 pub mod machine;
 mod model;
+mod mounting;
 mod named_file;
 mod nodes;
 mod notify;
@@ -38,6 +39,7 @@ mod provision;
 mod query;
 mod report;
 mod results;
+mod rsh;
 mod run;
 mod scratch;
 mod service;
@@ -109,6 +111,8 @@ enum Command {
     Report(report::ReportArgs),
     /// Simulate a run that took place, on its executors and on others
     Replay(sim::ReplayArgs),
+    /// Find the smallest machine on which a run or a scenario meets a deadline
+    Plan(sim::PlanArgs),
     /// Watch instances and executors on a terminal; pause, cancel and drain them
     Top(top::TopArgs),
     /// Print an instance's results as they arrive
@@ -137,6 +141,8 @@ enum Command {
     Data(caches::DataArgs),
     /// List, print, copy, check, join and create archives of many small files
     Archive(archive::ArchiveArgs),
+    /// Start a process on another node of the same task
+    Rsh(rsh::RshArgs),
     /// Relay the protocol for the program that started this one
     Pipe(pipe::PipeArgs),
     /// Estimate the time of a workload on a machine (the abstract model)
@@ -203,6 +209,8 @@ pub fn main() -> ExitCode {
         Command::Export(args) => events::export(args),
         Command::Report(args) => report::report(args),
         Command::Replay(args) => sim::replay(args),
+        Command::Plan(args) => sim::plan(&args),
+        Command::Rsh(args) => return rsh::rsh(args),
         Command::Top(args) => top::top(args),
         Command::Results(args) => query::results(args),
         Command::Pause(args) => query::pause(args, true),

@@ -18,12 +18,18 @@ const KEPT_FREE_BYTES: libc::c_int = 32 << 20;
 /// the next ones otherwise. Other C libraries than glibc are left as they are.
 #[must_use]
 pub fn begin() -> Option<ExitCode> {
+    if crate::rsh::is_called_for() {
+        return Some(crate::rsh::main());
+    }
     match std::env::args_os().nth(1).as_ref().and_then(|argument| argument.to_str()) {
         Some(falkon_process::HOST_ARGUMENT) => {
             return Some(falkon_process::host_main());
         }
         Some(falkon_net::concentrator::CONCENTRATOR_ARGUMENT) => {
             return Some(falkon_net::concentrator::concentrator_main());
+        }
+        Some(falkon_executor::gangs::REMOTE_ARGUMENT) => {
+            return Some(falkon_executor::gangs::remote_main());
         }
         _ => {}
     }

@@ -17,6 +17,7 @@ mod call;
 mod column;
 mod error;
 mod files;
+mod gang;
 mod graph;
 mod identity;
 mod limits;
@@ -292,6 +293,17 @@ impl Plan {
             Body::Product(product) => product.template.streams.is_some(),
             Body::Listed(listed) => listed.collects_streams,
         }
+    }
+
+    /// On how many nodes together the widest task runs.
+    pub(crate) fn nodes_max(&self) -> u32 {
+        let nodes = match &*self.body {
+            Body::Product(product) => product.class.nodes,
+            Body::Listed(listed) => {
+                listed.classes.iter().map(|class| class.nodes).max().unwrap_or(1)
+            }
+        };
+        nodes.max(1)
     }
 
     /// How many tasks the command line gives, selected or not.

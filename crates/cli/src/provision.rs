@@ -2,6 +2,7 @@
 
 mod queue;
 mod show;
+mod sites;
 
 pub(crate) use queue::from_name;
 
@@ -58,7 +59,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show which nodes would be requested now, and why; submit nothing
+    /// Show which nodes would be requested now, here and below relays, and why; submit nothing
     Plan {
         /// Only of this queue
         #[arg(value_name = "QUEUE")]

@@ -11,6 +11,7 @@ mod retry;
 mod show;
 mod tail;
 mod tasks;
+pub(crate) mod tree;
 mod which;
 
 pub(crate) use actions::Action;
@@ -24,7 +25,9 @@ pub(crate) use explain::{
 };
 pub(crate) use retry::{RetryArgs, retry};
 pub use show::print;
-pub(crate) use show::{coming_json, counted, executor_json, instance_json, printable, task_json};
+pub(crate) use show::{
+    coming_json, counted, executor_json, instance_json, printable, resources_json, task_json,
+};
 pub(crate) use tail::{TailArgs, tail};
 pub(crate) use tasks::{TasksArgs, tasks};
 pub(crate) use which::task_range;

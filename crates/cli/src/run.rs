@@ -18,6 +18,7 @@ use crate::results::directory::Directory;
 use crate::results::line::TEXT_BYTES_MAX;
 use crate::results::rest::{Fetching, Origin, make_overflow};
 use crate::scratch::Scratch;
+use crate::top::View;
 use crate::ways::{Destination, write_ways};
 use crate::workers::WorkerArgs;
 use clap::Args;
@@ -83,6 +84,10 @@ pub(crate) struct RunArgs {
     /// now,success=1, now,done=10%
     #[arg(long, value_name = "CONDITION")]
     halt: Option<Halt>,
+    /// Watch the run as with falkon top, in place of the progress line; needs --out, --resume or
+    /// --results, as the terminal is taken
+    #[arg(long, conflicts_with = "json")]
+    top: bool,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -123,6 +128,14 @@ fn run_planned(args: RunArgs) -> Exit {
             "tasks that read or write data objects run on the executors of one dispatcher: give \
              them to it with falkon submit --wait --access FILE",
         );
+    }
+    let nodes = plan.nodes_max();
+    if nodes > 1 && args.nodes.is_empty() {
+        return Exit::usage(format_args!(
+            "a task runs on {nodes} nodes together (--nodes-per-task), and this run has one, or \
+             borrows them: use falkon run --nodes all in a batch job of as many nodes, or give \
+             the tasks to their dispatcher with falkon submit --wait --access FILE"
+        ));
     }
     if args.dry_run {
         let cache_bytes = args.cache.largest_bytes(&std::env::temp_dir());
@@ -252,6 +265,18 @@ fn make_scratch(directory: Option<&Directory>) -> Result<Scratch, Exit> {
 }
 
 async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
+    if args.top
+        && let Err(exit) = View::check()
+    {
+        return exit;
+    }
+    if args.top && args.output.prints() {
+        return Exit::usage(
+            "--top takes the terminal, on which tasks would print: name a directory for that with \
+             --out DIR",
+        );
+    }
+    let quiet = args.output.quiet || args.top;
     let clusters = match args.clusters.load() {
         Ok(clusters) => clusters,
         Err(error) => return Exit::usage(error),
@@ -260,6 +285,12 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         Ok(launches) => launches,
         Err(error) => return Exit::usage(error),
     };
+    let (wanted, granted) = (plan.nodes_max(), launches.len());
+    if wanted > 1 && wanted as usize > granted {
+        return Exit::usage(format_args!(
+            "a task runs on {wanted} nodes together (--nodes-per-task), and this run has {granted}"
+        ));
+    }
     let (directory, plan, before) = match open_directory(&args.output, plan) {
         Ok(opened) => opened,
         Err(exit) => return exit,
@@ -335,10 +366,10 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
             forked: None,
         });
     }
-    embedded.borrow_from(clusters, &log(args.output.quiet));
+    embedded.borrow_from(clusters, &log(quiet));
     // A task's own output and the progress line would overwrite each other on
     // one terminal; the line steps aside for each.
-    let progress = Progress::new(plan.count(), !args.output.quiet);
+    let progress = Progress::new(plan.count(), !quiet);
     let mut receiver = Receiver::new(Some(&plan), sink, progress, with_digests);
     receiver.measure(&args.output.measure);
     if args.output.describes() {
@@ -357,8 +388,12 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     if !elsewhere {
         receiver.set_slots(u64::from(args.offer.capacity().cpus_milli));
     }
-    let tells = elsewhere && !args.output.quiet;
-    let outcome = drive(&mut embedded, &plan, &mut receiver, options, (tells, args.halt)).await;
+    let mut view = args.top.then(|| View::open(embedded.client().0));
+    let how = How { tells: elsewhere && !quiet, halt: args.halt, view: &mut view };
+    let outcome = drive(&mut embedded, &plan, &mut receiver, options, how).await;
+    if let Some(view) = view {
+        view.close().await;
+    }
     let at_once = !matches!(outcome, Ending::Complete);
     embedded.stop(at_once).await;
     overflow.close();
@@ -434,12 +469,20 @@ pub(crate) fn finish(
     }
 }
 
+/// How a run goes, and who looks.
+struct How<'a> {
+    /// The user is told why nothing happens.
+    tells: bool,
+    halt: Option<Halt>,
+    view: &'a mut Option<View>,
+}
+
 async fn drive(
     embedded: &mut Embedded,
     plan: &Plan,
     receiver: &mut Receiver<'_>,
     options: InstanceOptions,
-    (tells, halt): (bool, Option<Halt>),
+    How { tells, halt, view }: How<'_>,
 ) -> Ending {
     let (client, mut deliveries) = embedded.client();
     let instance = match client.create(options).await {
@@ -466,6 +509,9 @@ async fn drive(
             () = interrupts.next() => {
                 if cancelled {
                     return Ending::Abandoned;
+                }
+                if let Some(view) = view.take() {
+                    view.close().await;
                 }
                 say("stopping (interrupt again to stop at once)");
                 cancelled = true;

@@ -5,12 +5,14 @@ mod costs;
 mod csv;
 mod fields;
 mod page;
+mod plan;
 mod provision;
 mod replay;
 mod show;
 mod side;
 mod tiers;
 
+pub(crate) use plan::{PlanArgs, plan};
 pub(crate) use replay::{ReplayArgs, replay};
 
 pub use fields::{Description, FieldError, Variant};

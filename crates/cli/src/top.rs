@@ -1,4 +1,5 @@
-//! `falkon top`: a dispatcher's instances and executors as they change, on a terminal.
+//! `falkon top`: a dispatcher's instances and executors as they change, on a terminal; and
+//! `falkon run --top`, the same view of a run.
 //!
 //! What is shown and what keys do is in [`board`], how it looks in [`draw`]. Here is the
 //! terminal, and a task that asks the dispatcher and carries orders out.
@@ -7,7 +8,7 @@ pub(crate) mod board;
 mod draw;
 
 use crate::access::{AccessArgs, connect};
-use crate::exit::Exit;
+use crate::exit::{Exit, say};
 use crate::query::explained_text;
 use board::{Board, Key, News, Order};
 use clap::Args;
@@ -19,11 +20,15 @@ use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 /// How long an answer is waited for.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How often a dispatcher is asked at most.
 const EVERY_MIN: Duration = Duration::from_millis(100);
+/// How often a run is looked at.
+const RUN_EVERY: Duration = Duration::from_secs(1);
 /// Pauses last so many times as long as answers take to come, or longer: whoever watches
 /// a large dispatcher does not slow it.
 const PAUSE_TIMES: u32 = 10;
@@ -41,16 +46,8 @@ pub(crate) struct TopArgs {
 }
 
 pub(crate) fn top(args: TopArgs) -> Exit {
-    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        return Exit::usage("falkon top needs a terminal; falkon status prints how things are");
-    }
-    // Escape sequences would be printed as they are.
-    let kind = std::env::var("TERM").unwrap_or_default();
-    if kind.is_empty() || kind == "dumb" {
-        return Exit::usage(format!(
-            "falkon top cannot draw on a terminal of the kind TERM={kind:?}; falkon status \
-             prints how things are"
-        ));
+    if let Err(why) = drawable() {
+        return Exit::usage(format_args!("falkon top {why}; falkon status prints how things are"));
     }
     let every = Duration::from_micros(args.every);
     if every < EVERY_MIN {
@@ -76,40 +73,140 @@ pub(crate) fn top(args: TopArgs) -> Exit {
         };
         let mut board = Board::default();
         board.take(News::Status(status));
-        show(board, Asker { access, client: Some(client), every }).await
+        show(board, Asker { access: Some(access), client: Some(client), every }).await
     })
 }
 
-async fn show(mut board: Board, asker: Asker) -> Exit {
+/// Why nothing can be drawn on this terminal, if so.
+fn drawable() -> Result<(), String> {
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        return Err("needs a terminal".to_owned());
+    }
+    // Escape sequences would be printed as they are.
+    let kind = std::env::var("TERM").unwrap_or_default();
+    match kind.is_empty() || kind == "dumb" {
+        true => Err(format!("cannot draw on a terminal of the kind TERM={kind:?}")),
+        false => Ok(()),
+    }
+}
+
+/// The view of a run of this process, until its user closes it or the run ends.
+pub(crate) struct View {
+    close: oneshot::Sender<()>,
+    closed: JoinHandle<()>,
+}
+
+impl View {
+    /// Whether there can be one here.
+    ///
+    /// # Errors
+    /// The command line is to be different.
+    pub(crate) fn check() -> Result<(), Exit> {
+        drawable().map_err(|why| Exit::usage(format_args!("--top {why}: leave it out")))
+    }
+
+    /// Opens a view of what the dispatcher of a client has.
+    pub(crate) fn open(client: Client) -> View {
+        let (close, closing) = oneshot::channel();
+        let closed = tokio::spawn(async move {
+            let mut board = Board::default();
+            if let Ok(status) = client.status(None).await {
+                board.take(News::Status(status));
+            }
+            let asker = Asker { access: None, client: Some(client), every: RUN_EVERY };
+            match look(board, asker, async { drop(closing.await) }).await {
+                Ok(Left::Asked) => {}
+                Ok(Left::Closed) => say("the view is closed, and the run goes on"),
+                // As if it had been typed without a view.
+                Ok(Left::Interrupted) => interrupt(),
+                Err(error) => say(format_args!("{error}; the run goes on")),
+            }
+        });
+        View { close, closed }
+    }
+
+    /// Closes it, and gives the terminal back.
+    pub(crate) async fn close(self) {
+        // It may be closed already.
+        let _ = self.close.send(());
+        let _ = self.closed.await;
+    }
+}
+
+/// Sends this process the signal of Ctrl-C.
+fn interrupt() {
+    let this = rustix::process::getpid();
+    // A process may signal itself.
+    let _ = rustix::process::kill_process(this, rustix::process::Signal::INT);
+}
+
+async fn show(board: Board, asker: Asker) -> Exit {
     // Before the terminal changes: a signal in between finds it as it was.
     let mut ends = match ends() {
         Ok(ends) => ends,
         Err(error) => return Exit::failure(format!("cannot wait for signals: {error}")),
     };
-    let mut terminal = match ratatui::try_init() {
-        Ok(terminal) => terminal,
-        Err(error) => return Exit::failure(format!("cannot use the terminal: {error}")),
+    let [interrupt, terminate, hangup] = &mut ends;
+    let ended = async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
     };
+    match look(board, asker, ended).await {
+        Ok(_) => Exit::Success,
+        Err(error) => Exit::failure(error),
+    }
+}
+
+/// Why nobody looks any more.
+enum Left {
+    /// The view belongs to a run, which closes it.
+    Asked,
+    /// The user closes it, or the terminal is gone.
+    Closed,
+    /// The user typed Ctrl-C.
+    Interrupted,
+}
+
+/// Why there is nothing to look at.
+#[derive(Debug, thiserror::Error)]
+enum LookError {
+    #[error("cannot use the terminal: {0}")]
+    Begin(#[source] io::Error),
+    #[error("cannot draw on the terminal: {0}")]
+    Draw(#[source] io::Error),
+    #[error("the dispatcher is not asked any more")]
+    Unasked,
+}
+
+/// Shows a board, and how it changes, until `ended`.
+async fn look(
+    mut board: Board,
+    asker: Asker,
+    ended: impl Future<Output = ()>,
+) -> Result<Left, LookError> {
+    let mut terminal = ratatui::try_init().map_err(LookError::Begin)?;
     let mut keys = keys();
     let (orders, ordered) = unbounded_channel();
     let (tell, mut news) = unbounded_channel();
     let asking = tokio::spawn(asker.run(ordered, tell));
-    let exit = loop {
+    let mut ended = std::pin::pin!(ended);
+    let left = loop {
         if let Err(error) = terminal.draw(|frame| draw::draw(frame, &board)) {
-            break Exit::failure(format!("cannot draw on the terminal: {error}"));
+            break Err(LookError::Draw(error));
         }
-        let [interrupt, terminate, hangup] = &mut ends;
         tokio::select! {
             biased;
-            _ = interrupt.recv() => break Exit::Success,
-            _ = terminate.recv() => break Exit::Success,
-            _ = hangup.recv() => break Exit::Success,
+            () = &mut ended => break Ok(Left::Asked),
             key = keys.recv() => match key {
                 // A terminal that is gone has no keys any more.
-                None => break Exit::Success,
+                None => break Ok(Left::Closed),
                 Some(None) => {}
+                Some(Some(Key::Quit)) => break Ok(Left::Interrupted),
                 Some(Some(key)) => match board.press(key) {
-                    Some(Order::Quit) => break Exit::Success,
+                    Some(Order::Quit) => break Ok(Left::Closed),
                     // The one who asks ends after this.
                     Some(order) => drop(orders.send(order)),
                     None => {}
@@ -117,13 +214,13 @@ async fn show(mut board: Board, asker: Asker) -> Exit {
             },
             one = news.recv() => match one {
                 Some(one) => board.take(one),
-                None => break Exit::failure("the dispatcher is not asked any more"),
+                None => break Err(LookError::Unasked),
             },
         }
     };
     asking.abort();
     ratatui::restore();
-    exit
+    left
 }
 
 /// The signals that end it, like its key.
@@ -168,7 +265,8 @@ fn keys() -> UnboundedReceiver<Option<Key>> {
 
 /// Asks a dispatcher how things are, and carries orders out.
 struct Asker {
-    access: AccessFile,
+    /// How to connect again; not to a dispatcher of this process.
+    access: Option<AccessFile>,
     client: Option<Client>,
     every: Duration,
 }
@@ -219,9 +317,11 @@ impl Asker {
         order: Option<Order>,
         explained: Option<InstanceId>,
     ) -> Result<Vec<News>, ClientError> {
-        let client = match &self.client {
-            Some(client) => client.clone(),
-            None => self.client.insert(connect(&self.access, None).await?.0).clone(),
+        let client = match (&self.client, &self.access) {
+            (Some(client), _) => client.clone(),
+            (None, Some(access)) => self.client.insert(connect(access, None).await?.0).clone(),
+            // Nothing more comes of a run that is over.
+            (None, None) => return Ok(Vec::new()),
         };
         let said = match order {
             None | Some(Order::Quit | Order::Explain(_)) => String::new(),

@@ -8,8 +8,10 @@
 mod acts;
 mod answers;
 mod metrics;
+pub(crate) mod otlp;
 mod show;
 mod timeline;
+mod transfers;
 mod watch;
 
 use crate::access::AccessArgs;

@@ -56,6 +56,7 @@ fn documents() -> Vec<PathBuf> {
         "montage",
         "sort",
         "word-count",
+        "mpi",
     ];
     for example in examples {
         documents.push(root.join("examples").join(example).join("README.md"));

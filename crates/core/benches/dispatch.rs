@@ -121,6 +121,7 @@ fn prepared(case: &Case) -> Dispatcher {
     while dispatcher.poll_action().is_some() {}
     for connection in (0..case.executors).map(ConnectionId) {
         let join = Join {
+            gangs: Vec::new(),
             serves: None,
             cache: Default::default(),
             lease: Lease::default(),

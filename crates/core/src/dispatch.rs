@@ -28,6 +28,7 @@ mod expire;
 mod explain;
 mod fleet;
 mod foresight;
+mod gangs;
 mod happenings;
 mod holdings;
 mod idle;
@@ -58,12 +59,14 @@ mod retry;
 mod runnable;
 mod share;
 mod shelf;
+mod staged;
 mod standstill;
 mod state;
 mod submit;
 mod submitters;
 mod subscriptions;
 mod subtree;
+mod survey;
 mod unmet;
 mod unoffered;
 mod update;
@@ -88,7 +91,9 @@ use outbound::Outbound;
 use pages::Paging;
 use placement::Placement;
 use runnable::Runnable;
+use staged::Staged;
 use std::collections::BTreeSet;
+use survey::Surveys;
 use unmet::Unmet;
 use unoffered::Unoffered;
 use withdrawals::Withdrawals;
@@ -115,7 +120,8 @@ pub use pages::{Page, PageBounds, PagePlace, StoredPage};
 pub use placement::{Remembered, diffusion};
 pub use recover::{Record, RecoverError};
 pub use retry::Retried;
-pub use subtree::{Lender, NodeClass, Subtree, SubtreeError};
+pub use subtree::{NodeClass, Subtree, SubtreeError};
+pub use survey::{Site, Standing, Survey};
 pub use whereabouts::{Begun, Whereabouts};
 
 /// A dispatcher's whole state.
@@ -156,12 +162,18 @@ pub struct Dispatcher {
     held_log: HeldLog,
     /// Demand on its way down to relays.
     unmet: Unmet,
+    /// How relays do, for people.
+    surveys: Surveys,
     /// What people hold up.
     pauses: pauses::Pauses,
     /// What those who watch are told of.
     happenings: happenings::Happenings,
     /// Tasks on their way back to dispatchers above.
     withdrawals: Withdrawals,
+    /// The staged tasks that relays ask for.
+    staged: Staged,
+    /// Tries of tasks on several executors.
+    gangs: gangs::Gangs,
 }
 
 impl Dispatcher {
@@ -242,6 +254,11 @@ impl Dispatcher {
                     self.reply(connection, request, Reply::Refused(error));
                 }
             }
+            Event::AwaitStaged { connection, request, instance } => {
+                if let Err(error) = self.await_staged(connection, request, instance) {
+                    self.reply(connection, request, Reply::Refused(error));
+                }
+            }
             Event::Destroy { connection, request, instance } => {
                 let attached = self.attach(connection, instance);
                 let result = attached.and_then(|()| self.destroy(instance, connection));
@@ -256,10 +273,15 @@ impl Dispatcher {
                 self.detach(connection);
                 self.unmet.close(connection);
                 self.withdrawals.close(connection);
+                self.staged.close(connection);
                 self.closed(connection);
             }
             Event::PageStored { instance, from, place } => self.page_stored(instance, from, place),
             Event::PageLoaded { instance, from, page } => self.page_loaded(instance, from, page),
+            Event::TokensDrawn(tokens) => {
+                self.unplaced |= !tokens.is_empty();
+                self.gangs.add_tokens(tokens, self.now);
+            }
             Event::DiskMeasured(disk) => self.disk_measured(disk),
         }
     }
@@ -275,6 +297,7 @@ impl Dispatcher {
             self.withdraw_idle();
             self.place_marked_instances();
             self.settle_everywhere();
+            self.settle_gangs();
             while self.has_unplaced() {
                 self.unplaced = false;
                 self.place();
@@ -284,6 +307,7 @@ impl Dispatcher {
                 self.send_orders();
             }
             if self.outbound.is_empty() {
+                self.tell_staged();
                 self.deliver();
                 self.store_pages();
             }
@@ -301,7 +325,8 @@ impl Dispatcher {
         let unoffered = self.unoffered.due().map(|at| (at, "need that nobody offers"));
         let unmet = self.unmet_due().map(|at| (at, "demand that relays are told"));
         let withdrawal = self.withdrawals.due().map(|at| (at, "tasks to take back"));
-        let all = [executors, recovery, pages, lifetime, unoffered, unmet, withdrawal];
+        let gangs = self.gangs.due().map(|at| (at, "room that is kept for a gang"));
+        let all = [executors, recovery, pages, lifetime, unoffered, unmet, withdrawal, gangs];
         all.into_iter().flatten().min()
     }
 
@@ -316,6 +341,7 @@ impl Dispatcher {
         self.fleet.send_due_orders(self.now);
         self.paging.end_pause(self.now);
         self.unplaced |= self.unoffered.take_due(self.now);
+        self.unplaced |= self.gangs.take_due(self.now);
         self.tell_unmet();
         self.withdrawals.look(self.now);
         self.expire();

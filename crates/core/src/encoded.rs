@@ -8,6 +8,7 @@
 use crate::data::broadcast::TREES;
 use crate::data::declared::{AssignedData, Declared, Lend, Lists, Located, Peer};
 use crate::data::object::Object;
+use crate::limits::{CUSTOM_NAMES_MAX, NAME_BYTES_MAX};
 use crate::task::{
     After, Everywhere, ExecutorId, Kind, Packed, Range, Resources, Rows, Submission, TaskClass,
     TaskId,
@@ -32,6 +33,11 @@ pub(crate) const ID_BYTES_MAX: u64 = OBJECT_ID_BYTES;
 /// The most that tasks in a row take where an order or an update names them:
 /// instance, first, count, and how often they were tried.
 pub const HELD_BYTES_MAX: u64 = 1 + 3 * NUMBER_BYTES_MAX + 1 + 2 * HEAD_BYTES_MAX;
+/// The most that an order about a gang takes beside its members.
+pub(crate) const GANG_ORDER_BYTES_MAX: u64 =
+    HELD_BYTES_MAX + 2 * HEAD_BYTES_MAX + 64 + (CUSTOM_NAMES_MAX * (NAME_BYTES_MAX + 16)) as u64;
+/// The most that a member of a gang takes beside its name, its address and its fingerprint.
+pub(crate) const MEMBER_BYTES_MAX: u64 = 2 + NUMBER_BYTES_MAX + 3 * HEAD_BYTES_MAX;
 /// The most that an assignment takes beside its rows and its data.
 pub(crate) const ASSIGNED_BYTES_MAX: u64 = 1 + 4 * NUMBER_BYTES_MAX + 6 + 12;
 

@@ -7,14 +7,19 @@
 
 mod failures;
 mod history;
+mod needs;
 mod tally;
+mod transfers;
 
 pub use failures::{FailureClass, FailureGroup, Failures};
 pub use history::{History, Interval, Levels, Processors, SCALES_MICROS};
+pub use needs::{Before, NamedObject, Uses, Waits};
 pub use tally::{ExecutorTally, InstanceTally, Tally};
+pub use transfers::Transfers;
 
 use crate::data::stage::Usage;
-use crate::dispatch::Record;
+use crate::dispatch::diffusion::PolicyName;
+use crate::dispatch::{InstanceOptions, Record};
 use crate::limits::EVENT_TEXT_BYTES_MAX;
 use crate::result::{Finished, Outcome};
 use crate::task::{AllocationId, ExecutorId, InstanceId, Resources, TaskId, Time};
@@ -43,6 +48,8 @@ pub enum What {
         instance: InstanceId,
         /// Its name, if it has one.
         name: Arc<str>,
+        /// The policy that sends its tasks.
+        policy: PolicyName,
     },
     /// Tasks were accepted.
     Submitted {
@@ -55,6 +62,10 @@ pub enum What {
         /// What they run, as the beginning of their common command line.
         command: Arc<str>,
     },
+    /// Tasks that were accepted wait for others.
+    Waits(Waits),
+    /// Tasks that were accepted read or write data objects.
+    Uses(Uses),
     /// An instance takes no more tasks.
     Sealed {
         /// The instance.
@@ -119,6 +130,8 @@ pub enum What {
         capacity: Resources,
         /// The allocation that it runs in, if a provisioner asked for it.
         allocation: Option<AllocationId>,
+        /// The bytes of its largest cache directory; 0 if it has none.
+        cache_bytes: u64,
     },
     /// An executor was given up, or came back under another number.
     ExecutorGone {
@@ -155,6 +168,15 @@ pub enum What {
         instance: InstanceId,
         /// Which of both.
         is_paused: bool,
+    },
+    /// Bytes of data objects came to an executor from another one.
+    Moved {
+        /// The one that has them now.
+        executor: ExecutorId,
+        /// The one that sent them.
+        from: ExecutorId,
+        /// How many, since that was said last.
+        bytes: u64,
     },
     /// The provisioner decided something, or heard of an allocation.
     Provisioned {
@@ -240,6 +262,15 @@ impl Ended {
     }
 }
 
+impl What {
+    /// The event of an instance that was created with these options.
+    #[must_use]
+    pub fn created(instance: InstanceId, options: &InstanceOptions) -> What {
+        let (name, policy) = (text(&options.name), options.policy.policy);
+        What::InstanceCreated { instance, name, policy }
+    }
+}
+
 /// As much of a text as an event has.
 #[must_use]
 pub fn text(long: &str) -> Arc<str> {
@@ -258,7 +289,7 @@ impl Event {
         let mut say = |what| each(Event { at: now, what });
         match record {
             Record::Created { instance, options, .. } => {
-                say(What::InstanceCreated { instance: *instance, name: text(&options.name) });
+                say(What::created(*instance, options));
             }
             Record::Sealed { instance } => say(What::Sealed { instance: *instance }),
             Record::Finished { instance, results, .. } => {

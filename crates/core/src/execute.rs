@@ -16,6 +16,7 @@ mod due;
 mod end;
 mod entrusted;
 mod entrusting;
+mod gangs;
 mod idle;
 mod leave;
 mod load;
@@ -34,8 +35,10 @@ use crate::collect::CollectOptions;
 use crate::data::declared::{Collects, Peer};
 use crate::data::stage;
 use crate::dispatch::{Held, Join, Lease, Order, Update};
+use crate::gang::{GangAction, GangKey, GangStart};
+use crate::heartbeats::Heartbeats;
 use crate::limits::{BACKFILL_RUNS_MAX, RESERVE_AFTER_MICROS};
-use crate::result::{Detail, Outcome, Tries};
+use crate::result::{Detail, Outcome, ResourceUsage, Tries};
 use crate::task::{AllocationId, InstanceId, Kind, Resources, Rows, TaskClass, TaskId, Time};
 use bundle::Call;
 use chains::{Chains, Follower, Leader};
@@ -44,6 +47,7 @@ use doubt::Doubts;
 use end::End;
 use entrusted::Entrusted;
 use entrusting::Entrusting;
+use gangs::Gangs;
 use idle::IdleExit;
 use leave::Departure;
 use overflows::Overflows;
@@ -134,6 +138,13 @@ pub enum Event {
     /// Somebody wants something of the cache, in a visit of this number. The
     /// answer is [`Action::VisitEnded`].
     Visited(u64, Visit),
+    /// After [`GangAction::Disband`]: nothing of the gang runs here any more.
+    GangEnded {
+        /// The gang.
+        key: GangKey,
+        /// What its processes used here, but for the task's command.
+        usage: Option<ResourceUsage>,
+    },
     /// Hand back what has not started, finish what has, then go.
     Leave,
 }
@@ -166,6 +177,8 @@ pub struct Start {
     pub after: Option<TaskKey>,
     /// Functions of the same template and class that are called behind these.
     pub more: Vec<More>,
+    /// The gang of a single task that runs on several executors: its room is the gang's.
+    pub gang: Option<Arc<GangStart>>,
 }
 
 /// What an executor wants done.
@@ -200,6 +213,8 @@ pub enum Action {
     Stage(stage::Action),
     /// Stage outputs that are collected, or write them to their archives.
     Collect(CollectAction),
+    /// Hold a gang, or end it.
+    Gang(GangAction),
     /// Where executors listen from which objects are to be fetched.
     Peers(Vec<Peer>),
     /// The visit of this number is over, in this way.
@@ -251,6 +266,8 @@ struct Running {
     asked: Option<Arc<TaskClass>>,
     deadline: Option<Time>,
     killed: Option<Killed>,
+    /// The gang that it is the command of, and whose room it has.
+    gang: Option<GangKey>,
     /// Rows that its own is among, and its place there.
     rows: Arc<Rows>,
     row: u64,
@@ -292,7 +309,7 @@ pub struct Executor {
     chains: Chains,
     updates: Updates,
     overflows: Overflows,
-    last_spoke: Time,
+    heartbeats: Heartbeats,
     startable: bool,
     /// The cache, and what tasks have to do with it.
     data: Option<Box<Data>>,
@@ -300,6 +317,7 @@ pub struct Executor {
     entrusting: Entrusting,
     entrusted: Entrusted,
     streams: Streams,
+    gangs: Gangs,
     actions: VecDeque<Action>,
 }
 
@@ -326,13 +344,14 @@ impl Executor {
             chains: Chains::default(),
             updates: Updates::default(),
             overflows: Overflows::default(),
-            last_spoke: Time::default(),
+            heartbeats: Heartbeats::new(Time::default()),
             startable: false,
             data: None,
             collecting: Collecting::new(CollectOptions::default()),
             entrusting: Entrusting::default(),
             entrusted: Entrusted::new(CollectOptions::default().delay_micros_max),
             streams: Streams::default(),
+            gangs: Gangs::default(),
             actions: VecDeque::new(),
         }
     }
@@ -372,6 +391,7 @@ impl Executor {
                 self.departure.set_lease(leaves_at);
             }
             Event::Visited(visit, what) => self.visited(visit, what),
+            Event::GangEnded { key, usage } => self.gang_ended(key, usage),
             Event::Leave => self.leave(),
         }
         self.note_work();
@@ -408,7 +428,7 @@ impl Executor {
                 }
             }
             if let Some(update) = self.next_update() {
-                self.last_spoke = self.now;
+                self.heartbeats.spoke(self.now);
                 return Some(Action::Update(update));
             }
         }
@@ -434,7 +454,7 @@ impl Executor {
         self.idle.restart();
         self.doubts.restart(self.now);
         self.departure.restart();
-        self.last_spoke = self.now;
+        self.heartbeats = Heartbeats::new(self.now);
         self.tell_data_anew();
         self.overflows.tell_anew();
         self.collecting.tell_anew();
@@ -475,7 +495,9 @@ impl Executor {
                 allocation: self.allocation,
                 leaves_in_micros: self.departure.leaves_at().map(|at| at.since(self.now)),
             },
+            gangs: self.gangs.keys(),
         }));
+        self.tell_gangs_anew();
     }
 
     /// Starts what fits: the front of the queue, and a little behind it if the
@@ -485,8 +507,9 @@ impl Executor {
         // What is not ready any more must not start: each word to the stage may
         // have that consequence.
         self.drain_stage();
+        self.form_gangs();
         let mut at = 0;
-        let mut passing = true;
+        let mut passing = !self.gangs.are_waiting();
         while at < self.queue.len().min(BACKFILL_RUNS_MAX) && !self.is_laden() {
             let run = &self.queue[at];
             let instant = run.class.kind == Kind::Noop;
@@ -494,7 +517,9 @@ impl Executor {
             // back.
             let again =
                 self.is_running(run.instance, run.first, if instant { run.count } else { 1 });
-            if again || (!passing && !instant) {
+            let in_gang = run.class.is_gang();
+            let is_late = if in_gang { !self.has_formed(run) } else { !passing && !instant };
+            if again || is_late {
                 at += 1;
                 continue;
             }
@@ -502,13 +527,18 @@ impl Executor {
             let sized = self.sizes.sized(run.instance, &run.class, run.tries, capacity);
             let class = Arc::clone(sized.as_ref().unwrap_or(&run.class));
             let need = &class.resources;
-            let fits = self.room.fits(need);
+            let fits = in_gang || self.room.fits(need);
             if run.data.is_some() {
                 let key = run.key();
                 if !self.is_staged(key, fits || instant) {
                     at += 1;
                     continue;
                 }
+            }
+            if in_gang {
+                self.start_in_gang(at);
+                self.drain_stage();
+                continue;
             }
             if instant {
                 let Some(run) = self.queue.remove(at) else { break };
@@ -593,6 +623,7 @@ impl Executor {
             data,
             after,
             more: more.iter().map(Queued::to_more).collect(),
+            gang: self.gang_start(run),
         }));
     }
 }
@@ -610,6 +641,7 @@ impl Running {
             asked: run.asked,
             deadline: None,
             killed: None,
+            gang: None,
             rows: run.rows,
             row: run.row,
             link,

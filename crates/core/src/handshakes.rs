@@ -185,21 +185,34 @@ impl Handshakes {
         }
     }
 
-    /// Takes in a connection, whose peer has sent nothing yet. `None` if there
-    /// are too many, those included that are about to leave.
-    pub fn arrive(&mut self, source: SourceId) -> Option<Arrived> {
+    /// Whether a connection that comes now would cost another one: a silent one would be
+    /// evicted for it, or one that waits would be turned away. A crowd that comes at once is
+    /// better left where it is for a moment, as it speaks by then.
+    #[must_use]
+    pub fn is_crowded(&self, source: SourceId) -> bool {
+        self.waiting_count >= self.bounds.waiting_max || self.crowded(source).is_some()
+    }
+
+    /// The source that has too many silent ones if another one comes from `source`.
+    fn crowded(&self, source: SourceId) -> Option<SourceId> {
         let HandshakeBounds { silent_max, source_silent_max, .. } = self.bounds;
-        if self.silent_count >= silent_max.saturating_mul(2) {
-            return None;
-        }
         let own = self.sources.get(&source).map_or(0, |source| source.silent.len());
-        let crowded = if own >= source_silent_max {
+        if own >= source_silent_max {
             Some(source)
         } else if self.silent_count - self.silent_evicted >= silent_max {
             self.silent.last().map(|(_, _, source)| *source)
         } else {
             None
-        };
+        }
+    }
+
+    /// Takes in a connection, whose peer has sent nothing yet. `None` if there
+    /// are too many, those included that are about to leave.
+    pub fn arrive(&mut self, source: SourceId) -> Option<Arrived> {
+        if self.silent_count >= self.bounds.silent_max.saturating_mul(2) {
+            return None;
+        }
+        let crowded = self.crowded(source);
         let evict = crowded.and_then(|source| self.sources.get(&source)?.silent.first().copied());
         if let Some(evicted) = evict {
             self.evict(evicted);

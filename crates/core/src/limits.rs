@@ -36,6 +36,20 @@ pub const UNMET_MICROS: u64 = 500_000;
 pub const RELAY_UNMET_MICROS: u64 = 600_000_000;
 /// Relays below one another and side by side that one dispatcher knows of.
 pub const SUBTREE_RELAYS_MAX: usize = 4096;
+/// How often a relay sends a survey of what is below it, at most.
+pub const RELAY_SURVEY_MICROS: u64 = 2_000_000;
+/// How long a relay is shown that lost its connection and does not come back.
+pub const RELAY_AWAY_MICROS: u64 = 3_600_000_000;
+/// Relays that are shown though they are away; those beyond that which left first are not.
+pub const AWAY_RELAYS_MAX: usize = 64;
+/// Queues of batch schedulers in a survey.
+pub const SURVEY_QUEUES_MAX: usize = 64;
+/// The names of the relays on the way to such a queue.
+pub const SITE_NAME_BYTES_MAX: usize = 1024;
+/// The reason for what is requested of it.
+pub const SITE_REASON_BYTES_MAX: usize = 1024;
+/// Requests to it that a survey lists.
+pub const SITE_REQUESTS_MAX: usize = 64;
 /// Objects that executors hold of which a relay tells the dispatcher above.
 pub const HOLDINGS_OBJECTS_MAX: usize = 1 << 14;
 /// Objects whose first holder has come or last one has gone since a relay asked; beyond
@@ -59,6 +73,21 @@ pub const VERSION_BYTES_MAX: usize = 1 << 10;
 pub const RANGES_BYTES_MAX: u64 = 64 << 10;
 /// Runs of an instance's tasks that were retried.
 pub const RETRIED_RUNS_MAX: usize = 1 << 20;
+/// Executors that run one task together, as a gang.
+pub const GANG_NODES_MAX: u32 = 4096;
+/// Processes that launchers start on each node of a gang.
+pub const NODE_RANKS_MAX: u32 = 65_535;
+/// Gangs for which secrets are drawn at once.
+pub const TOKEN_GANGS_MAX: usize = 64;
+/// How long room is kept for a gang before other executors are looked for that may have it
+/// earlier.
+pub const GANG_LOOK_MICROS: u64 = 1_000_000;
+/// How much later a gang may begin so that all of its executors are of one allocation.
+pub const GANG_GATHER_MICROS: u64 = 1_000_000;
+/// Waiting after which room is kept for a gang whether it is its turn or not.
+pub const GANG_PATIENCE_MICROS: u64 = 60_000_000;
+/// Gangs that an executor holds at a time.
+pub const HELD_GANGS_MAX: usize = 1024;
 /// Runs of tasks in one record of the journal.
 pub const RECORD_RUNS_MAX: usize = 65_536;
 /// Least growth of the journal since the last snapshot that makes another worth
@@ -127,14 +156,23 @@ pub const DUE_INSTANCES_MAX: usize = 8;
 /// How long an instance with less than its share waits before tasks of others
 /// that were sent ahead are taken back for it.
 pub const DUE_WAIT_MICROS: u64 = 100_000;
-/// Tasks sent ahead of free slots to one executor.
+/// Tasks sent ahead of free slots to one executor, or to a relay for one of its nodes.
 pub const PREFETCH_TASKS_MAX: u64 = 65_536;
+/// Tasks sent ahead of free slots to a relay, however many nodes are below it: with so many, what
+/// a round trip costs no longer counts.
+pub const RELAY_PREFETCH_TASKS_MAX: u64 = 32 * PREFETCH_TASKS_MAX;
+/// Runs of tasks on a relay before it is sent no more: it says all of them when it connects
+/// again ([`JOIN_RUNS_MAX`]).
+pub const RELAY_RUNS_MAX: usize = JOIN_RUNS_MAX / 2;
 /// Work sent ahead of free slots to one executor, per slot.
 pub const PREFETCH_WORK_MICROS: u64 = 50_000;
 /// Mean run time up to which one task is sent ahead for each slot all the
 /// same: then no slot is idle while its next task is on its way, and a task
 /// sent ahead waits no longer than this for one that it could have preceded.
 pub const PREFETCH_TASK_MICROS_MAX: u64 = 2_000_000;
+/// The same for relays. A dispatcher above a million slots takes seconds to hear of as many tasks
+/// that end together, and a relay gives back at once what another one has room for.
+pub const RELAY_PREFETCH_TASK_MICROS_MAX: u64 = 30_000_000;
 /// One order to an executor, unless one entry alone is longer; the rest
 /// follows in the next.
 pub const ORDER_BYTES_MAX: u64 = 4 << 20;
@@ -192,6 +230,8 @@ pub const ROW_WITH_VALUES_BYTES_MAX: u64 = 11 << 20;
 pub const EVERYWHERE_TASKS_MAX: u64 = 1 << 20;
 /// Queued submissions one instance may hold before it refuses more for now.
 pub const QUEUED_BYTES_MAX: u64 = 16 << 30;
+/// Messages with reports that a relay sends ahead of the answer of the dispatcher above.
+pub const UNANSWERED_MESSAGES_MAX: usize = 2;
 /// How long an acceptance waits for the results that it can go with.
 pub const COALESCE_MICROS: u64 = 1_000;
 /// How long an executor waits for the word that its reports were taken in, and
@@ -199,6 +239,11 @@ pub const COALESCE_MICROS: u64 = 1_000;
 pub const TELL_MICROS: u64 = 10_000;
 /// How often an executor is heard from at least.
 pub const HEARTBEAT_MICROS: u64 = 2_000_000;
+/// Executors that a dispatcher hears from so often. Where there are more, their heartbeats are
+/// further apart, so that it hears from no more at a time.
+pub const HEARTBEAT_EXECUTORS_MAX: u64 = 20_000;
+/// How often [`HEARTBEAT_MICROS`] and the silences that follow from it are doubled at most.
+pub const HEARTBEAT_DOUBLINGS_MAX: u8 = 4;
 /// Silence after which an executor is given no more tasks until it is heard:
 /// where many are out of reach, none of them takes over what another one had.
 pub const HEARTBEAT_MISSED_MICROS: u64 = 5_000_000;
@@ -237,9 +282,13 @@ pub const RESERVE_AFTER_MICROS: u64 = 1_000_000;
 pub const RECALL_WORK_MICROS: u64 = 5_000;
 /// Silence after which prefetched tasks are taken back whatever their work.
 pub const RECALL_SILENCE_MICROS: u64 = 50_000;
+/// Silence after which tasks are taken back that may wait for executors which hold their data.
+pub const RECALL_PLACED_MICROS: u64 = 10_000_000;
 /// Executors that are looked at in one go for prefetched tasks to take back,
 /// and for room for them.
 pub const RECALL_EXECUTORS_MAX: usize = 64;
+/// How long a relay that had no tasks to give back is not asked again, unless it reports.
+pub const RELAY_SPENT_MICROS: u64 = 500_000;
 /// Executors of a relay that are asked in one go for tasks to give back to the dispatcher
 /// above.
 pub const WITHDRAWAL_EXECUTORS_MAX: usize = 1024;
@@ -414,6 +463,9 @@ const _: () = {
     );
     assert!(PAGE_RETRY_MICROS_MIN < PAGE_RETRY_MICROS_MAX);
     assert!(SUBMISSION_TASKS_MAX < INSTANCE_TASKS_MAX);
+    // An item is an object's id and size and its name.
+    let item = EVENT_TEXT_BYTES_MAX + 64;
+    assert!(EVENT_BLOCK_BYTES + EVENT_NEEDS_MAX * item <= EVENT_BLOCK_BYTES_MAX);
     assert!(SNAPSHOT_RESERVE_BYTES + SUBMISSION_RESERVE_BYTES < PAGES_RESERVE_BYTES);
     assert!(COMPACTION_GAIN_BYTES_MIN < SUBMISSION_RESERVE_BYTES / 2);
     assert!(COMPACTION_GAIN_BYTES_MIN <= BALLAST_BYTES / 2);
@@ -550,6 +602,9 @@ pub const METRIC_INTERVALS_MAX: usize = 256;
 
 /// A text in an event: what went wrong, a command, a name.
 pub const EVENT_TEXT_BYTES_MAX: usize = 256;
+/// Objects that one event has, or runs of tasks that others wait for; those of a task
+/// with more are in several events.
+pub const EVENT_NEEDS_MAX: usize = 1024;
 /// Events of one round that are in no record, beyond which they are only counted.
 pub const ROUND_EVENTS_MAX: usize = 1 << 20;
 /// Bytes of events after which they continue in another file.
@@ -573,6 +628,8 @@ pub const HISTORY_INTERVALS: usize = 720;
 pub const FAILURE_CLASSES_MAX: usize = 1_000;
 /// Executors that are named for a class of failures.
 pub const FAILURE_EXECUTORS_MAX: usize = 16;
+/// Pairs of executors, one of which had bytes from the other, that watchers keep apart.
+pub const TRANSFER_EXECUTORS_MAX: usize = 4_096;
 /// Runs of failed tasks whose numbers are kept, of all instances together.
 pub const FAILED_RUNS_MAX: usize = 262_144;
 /// Runs of tasks with one command whose commands are kept, of all instances together.

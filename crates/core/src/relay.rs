@@ -23,7 +23,11 @@ mod holdings;
 mod ledger;
 mod notes;
 mod outgoing;
+mod recall;
 mod results;
+mod session;
+mod staged;
+mod survey;
 mod vacancy;
 
 use crate::data::declared::CacheRoom;
@@ -31,11 +35,11 @@ use crate::dispatch::check::ensure;
 use crate::dispatch::diffusion::{PolicyName, PolicyOptions};
 use crate::dispatch::{
     Assigned, CheckError, Held, Holdings, InstanceOptions, Join, Keep, Lease, Order, Subtree,
-    Update,
+    Survey, Update,
 };
 use crate::execute::updates::Updates;
 use crate::limits::{
-    COALESCE_MICROS, HEARTBEAT_MICROS, RELAY_UNMET_MICROS, RELAY_UNOFFERED_MICROS,
+    COALESCE_MICROS, JOIN_RUNS_MAX, RELAY_UNMET_MICROS, RELAY_UNOFFERED_MICROS,
     SUBMISSION_TASKS_MAX,
 };
 use crate::provision::Waiting;
@@ -46,6 +50,8 @@ use ledger::Ledger;
 pub use notes::Note;
 use outgoing::{Outgoing, Tasks};
 use results::{Results, is_unstarted, without_overflow};
+use session::Session;
+use staged::Staged;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vacancy::Vacancy;
@@ -66,8 +72,17 @@ pub enum Event {
     Unmet(Vec<Waiting>),
     /// What is below, as the dispatcher there says.
     Subtree(Subtree),
+    /// How things are below, as the dispatcher there says.
+    Survey(Survey),
     /// What the executors below hold, as far as that has changed.
     Holdings(Holdings),
+    /// The dispatcher below says which tasks are staged: runs of them, as (first, count).
+    Staged {
+        /// They have ended there, and their results come when what they wrote is safe.
+        staged: Vec<(u64, u64)>,
+        /// They were staged, and are not any more: they run again.
+        unstaged: Vec<(u64, u64)>,
+    },
     /// The dispatcher below has accepted a submission, as so many tasks. Submissions are
     /// answered in their order.
     Accepted {
@@ -119,18 +134,6 @@ pub enum Action {
     Left,
 }
 
-/// The session with the dispatcher above.
-#[derive(Debug, Default)]
-struct Session {
-    is_connected: bool,
-    has_joined: bool,
-    is_subtree_told: bool,
-    last_spoke: Time,
-    /// A recall waits for the dispatcher below.
-    is_recalling: bool,
-    is_leaving_told: bool,
-}
-
 /// A relay's whole state.
 #[derive(Debug)]
 pub struct Relay {
@@ -146,7 +149,9 @@ pub struct Relay {
     updates: Updates,
     subtree: Option<Subtree>,
     vacancy: Vacancy,
+    survey: survey::Surveyed,
     holdings: holdings::Held,
+    staged: Staged,
     outgoing: Outgoing,
     ledger: Ledger,
     results: Results,
@@ -176,11 +181,13 @@ impl Relay {
             upstream: None,
             instance: None,
             ahead_micros: 0,
-            session: Session::default(),
+            session: Session::new(false, Time::default()),
             updates: Updates::default(),
             subtree: None,
             vacancy: Vacancy::default(),
+            survey: survey::Surveyed::default(),
             holdings: holdings::Held::default(),
+            staged: Staged::default(),
             outgoing: Outgoing::default(),
             ledger: Ledger::default(),
             results: Results::default(),
@@ -225,6 +232,7 @@ impl Relay {
         self.outgoing = Outgoing::new(accepted);
         self.results.delivered_again();
         self.holdings.ask_anew();
+        self.staged = Staged::default();
         self.cancelling = RunSet::default();
         self.retry_at = None;
         // The dispatcher below knows it by the connection.
@@ -295,7 +303,7 @@ impl Relay {
         match event {
             Event::Connected { above } => self.connect(above),
             Event::Disconnected => {
-                self.session = Session::default();
+                self.session = Session::new(false, self.now);
                 self.updates.disconnected();
                 let until = self.now.after(RELAY_UNMET_MICROS);
                 self.unmet_until = self.unmet_until.or(Some(until)).filter(|_| self.has_unmet());
@@ -308,16 +316,17 @@ impl Relay {
             Event::Subtree(mut subtree) => {
                 self.vacancy.look(self.now, &subtree);
                 subtree.process = self.process;
-                if let Some(own) = subtree.relays.first_mut() {
-                    own.name.clone_from(&self.name);
-                }
                 if self.subtree.as_ref() != Some(&subtree) {
                     self.subtree = Some(subtree);
                     self.session.is_subtree_told = false;
                 }
                 self.join();
             }
+            Event::Survey(survey) => self.survey.take(survey, &self.name),
             Event::Holdings(holdings) => self.holdings.take(holdings),
+            Event::Staged { staged, unstaged } => {
+                self.staged.take(&staged, &unstaged, &self.ledger);
+            }
             Event::Accepted { count } => self.accepted(count),
             Event::Refused { why } => self.refused(why),
             Event::Withdrawn(runs) => self.withdrawn(runs),
@@ -335,7 +344,7 @@ impl Relay {
         if self.actions.is_empty() && self.session.has_joined {
             self.leave();
             if let Some(update) = self.next_update() {
-                self.session.last_spoke = self.now;
+                self.session.heartbeats.spoke(self.now);
                 return Some(Action::Update(update));
             }
         }
@@ -345,9 +354,8 @@ impl Relay {
     /// When [`Relay::handle_timeout`] is due, and why.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Time, &'static str)> {
-        let spoke = self.session.last_spoke;
         let joined = self.session.has_joined;
-        let heartbeat = joined.then(|| (spoke.after(HEARTBEAT_MICROS), "heartbeat"));
+        let heartbeat = joined.then(|| (self.session.heartbeats.due(), "heartbeat"));
         let reports = self.reports_held_until().map(|at| (at, "reports that follow"));
         let retry = self.retry_at.map(|at| (at, "a submission that was refused"));
         let unmet = self.unmet_until.map(|at| (at, "demand of before"));
@@ -359,7 +367,7 @@ impl Relay {
     /// Does what is due at `now`. Calling it early does no harm.
     pub fn handle_timeout(&mut self, now: Time) {
         self.now = self.now.max(now);
-        if self.session.has_joined && self.now.since(self.session.last_spoke) >= HEARTBEAT_MICROS {
+        if self.session.has_joined && self.session.heartbeats.due() <= self.now {
             self.updates.heartbeat();
         }
         if self.retry_at.take_if(|at| *at <= self.now).is_some() {
@@ -381,6 +389,7 @@ impl Relay {
     /// Says what does not.
     pub fn check(&self) -> Result<(), CheckError> {
         self.ledger.check()?;
+        self.staged.check(&self.ledger)?;
         self.updates.check()?;
         let stopped = self.outgoing.is_stopped() && self.retry_at.is_none();
         ensure!(!stopped, "submissions were refused, and are never sent again");
@@ -391,8 +400,10 @@ impl Relay {
         if self.session.is_connected {
             self.updates.disconnected();
         }
-        self.session = Session { is_connected: true, ..Session::default() };
+        self.session = Session::new(true, self.now);
+        self.survey.connected();
         self.holdings.connected();
+        self.staged.connected();
         self.ahead_micros = above.0.cast_signed().wrapping_sub(self.now.0.cast_signed());
         // The dispatcher may be another one, to which these numbers mean nothing.
         self.outgoing.forget_all();
@@ -405,10 +416,10 @@ impl Relay {
             return;
         }
         self.session.has_joined = true;
-        self.session.last_spoke = self.now;
+        self.session.heartbeats.spoke(self.now);
         let (reports, mut held) = self.updates.connected(false);
         held.extend(self.ledger.held());
-        held.extend(self.outgoing.held());
+        held.extend(self.outgoing.hold(JOIN_RUNS_MAX.saturating_sub(held.len())));
         self.actions.push_back(Action::Join(Join {
             incarnation: self.identity,
             name: self.name.clone(),
@@ -416,6 +427,7 @@ impl Relay {
             capacity: Resources::default(),
             held,
             reports,
+            gangs: Vec::new(),
             serves: None,
             cache: CacheRoom::default(),
             lease: Lease::default(),
@@ -433,28 +445,39 @@ impl Relay {
             return None;
         }
         // Who lends no nodes yet holds nothing.
-        let holdings = if tells_subtree { None } else { self.holdings.changes() };
-        let mut update =
-            self.updates.next_update(holdings, Vec::new(), Vec::new(), (None, None))?;
+        let (holdings, staged) = match tells_subtree {
+            true => Default::default(),
+            false => (self.holdings.changes(), self.staged.next(&self.ledger)),
+        };
+        let mut update = self.updates.next_update(holdings, Vec::new(), staged, (None, None))?;
         if tells_subtree {
             update.subtree = self.subtree.clone().map(Box::new);
             self.session.is_subtree_told = true;
         }
+        update.survey = self.survey.next(self.now, tells_subtree);
         Some(update)
     }
 
     /// Until when reports wait for those that follow them, if they do: the first
     /// after a pause goes at once, and the last of all, after which none can follow.
+    /// While the dispatcher above has several messages to answer, until it answers or
+    /// a heartbeat is due.
     fn reports_held_until(&self) -> Option<Time> {
         let may_follow = self.ledger.tasks() > 0 || self.outgoing.held().next().is_some();
-        let held = may_follow && self.session.has_joined && self.updates.has_only_reports(false);
-        held.then(|| self.session.last_spoke.after(COALESCE_MICROS))
+        let tells_staged = self.staged.has_news();
+        let has_only_reports = self.updates.has_only_reports(tells_staged);
+        let held = may_follow && self.session.has_joined && has_only_reports;
+        held.then(|| match self.updates.is_awaited() {
+            true => self.session.heartbeats.due(),
+            false => self.session.heartbeats.last_spoke().after(COALESCE_MICROS),
+        })
     }
 
     fn take_order(&mut self, order: Order) {
         if !self.session.has_joined {
             return;
         }
+        self.session.heartbeats.ordered(order.heartbeat_micros);
         let acknowledged = self.updates.acknowledged(order.acknowledged);
         let tasks = acknowledged.iter().map(|report| u128::from(report.count)).sum();
         self.results.acknowledged(tasks);
@@ -473,6 +496,7 @@ impl Relay {
         for held in &order.disown {
             let _ = self.outgoing.take(held);
             let below = self.ledger.take_above(held, |tries| tries == held.tries);
+            below.iter().for_each(|(first, count)| self.staged.forget(*first, *count));
             self.cancel_below(below);
         }
         order.forget.into_iter().for_each(|batch| self.outgoing.forget(batch));
@@ -517,48 +541,6 @@ impl Relay {
     fn cancel_below(&mut self, runs: Vec<(u64, u64)>) {
         if !runs.is_empty() {
             self.actions.push_back(Action::Cancel(runs));
-        }
-    }
-
-    /// Gives back what was not submitted, and asks the dispatcher below for the
-    /// rest.
-    fn recall(&mut self, count: u64) {
-        let taken = self.outgoing.take_last(count);
-        let given: u64 = taken.iter().map(|held| held.count).sum();
-        taken.into_iter().for_each(|held| self.updates.give_back(held));
-        if given < count {
-            self.session.is_recalling = true;
-            self.actions.push_back(Action::Withdraw(count - given));
-        } else {
-            self.updates.recalled();
-        }
-    }
-
-    fn withdrawn(&mut self, runs: Vec<(u64, u64)>) {
-        for (first, count) in runs {
-            for (_, held) in self.ledger.take_below(first, count) {
-                self.updates.give_back(held);
-            }
-        }
-        if std::mem::take(&mut self.session.is_recalling) {
-            self.updates.recalled();
-        }
-    }
-
-    /// Tells the dispatcher above, once in each session, that it leaves, and gives
-    /// back what has not started.
-    fn leave(&mut self) {
-        if self.is_leaving && !std::mem::replace(&mut self.session.is_leaving_told, true) {
-            self.updates.leaving();
-            self.recall(u64::MAX);
-        }
-    }
-
-    fn note_left(&mut self) {
-        let is_empty = !self.has_unreported() && self.updates.is_empty();
-        if self.session.is_leaving_told && is_empty && !self.has_left {
-            self.has_left = true;
-            self.actions.push_back(Action::Left);
         }
     }
 
@@ -622,6 +604,7 @@ impl Relay {
             }
             let sent = |(below, held)| Note::Sent { below, held };
             self.actions.push_back(Action::Note(numbered.into_iter().map(sent).collect()));
+            before.iter().for_each(|(first, count)| self.staged.forget(*first, *count));
             self.cancel_below(before);
             self.actions.push_back(Action::Submit { first: TaskId(first), submission });
         }
@@ -631,6 +614,7 @@ impl Relay {
         let mut end = from;
         for finished in results {
             let (first, count) = (finished.first.0, finished.count);
+            self.staged.forget(first, count);
             end = end.saturating_add(count);
             let mut reported = 0;
             for (below, held) in self.ledger.take_below(first, count) {

@@ -7,15 +7,17 @@
 
 mod error;
 mod everywhere;
+mod resources;
 
 pub use error::{SubmissionError, SubmissionPart};
 pub use everywhere::Everywhere;
+pub use resources::{MILLI, Resources};
 
 use crate::data::declared::{Declared, Lists};
 use crate::encoded::Encoded;
 use crate::limits::{
-    CUSTOM_NAMES_MAX, NAME_BYTES_MAX, RANGES_BYTES_MAX, SUBMISSION_BYTES_MAX, TASK_BYTES_MAX,
-    TASK_NAME_BYTES_MAX, URL_BYTES_MAX, VERSION_BYTES_MAX,
+    CUSTOM_NAMES_MAX, GANG_NODES_MAX, NAME_BYTES_MAX, NODE_RANKS_MAX, RANGES_BYTES_MAX,
+    SUBMISSION_BYTES_MAX, TASK_BYTES_MAX, TASK_NAME_BYTES_MAX, URL_BYTES_MAX, VERSION_BYTES_MAX,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -103,125 +105,6 @@ pub enum Kind {
     Sleep,
 }
 
-/// Thousandths of a CPU.
-pub const MILLI: u32 = 1000;
-
-/// Amounts of everything a task may hold while it runs, or an executor offers.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Resources {
-    /// CPUs in thousandths; one slot is 1000.
-    pub cpus_milli: u32,
-    /// Whole GPUs.
-    pub gpus: u32,
-    /// Memory in bytes; 0 asks for none in particular.
-    pub memory_bytes: u64,
-    /// Site-defined counts by name, sorted by name.
-    pub custom: Vec<(String, u64)>,
-}
-
-impl Resources {
-    /// So many whole CPUs and nothing else.
-    #[must_use]
-    pub fn cpus(count: u32) -> Resources {
-        Resources { cpus_milli: count.saturating_mul(MILLI), ..Resources::default() }
-    }
-
-    /// These, without memory that nobody knows the amount of ([`AUTO_MEMORY`]).
-    #[must_use]
-    pub(crate) fn known(&self) -> Resources {
-        let memory_bytes = if self.memory_bytes == AUTO_MEMORY { 0 } else { self.memory_bytes };
-        Resources { memory_bytes, ..self.clone() }
-    }
-
-    /// Whether `need` fits into this.
-    #[must_use]
-    pub fn fits(&self, need: &Resources) -> bool {
-        self.cpus_milli >= need.cpus_milli
-            && self.gpus >= need.gpus
-            && self.memory_bytes >= need.memory_bytes
-            && need.custom.iter().all(|(name, count)| self.custom_count(name) >= *count)
-    }
-
-    /// How many tasks that each need `need` fit side by side, at most `limit`.
-    #[must_use]
-    pub fn count_of(&self, need: &Resources, limit: u64) -> u64 {
-        fn share(have: u64, need: u64, limit: u64) -> u64 {
-            have.checked_div(need).unwrap_or(limit)
-        }
-        let mut count = limit
-            .min(share(u64::from(self.cpus_milli), u64::from(need.cpus_milli), limit))
-            .min(share(u64::from(self.gpus), u64::from(need.gpus), limit))
-            .min(share(self.memory_bytes, need.memory_bytes, limit));
-        for (name, amount) in &need.custom {
-            count = count.min(share(self.custom_count(name), *amount, limit));
-        }
-        count
-    }
-
-    /// Takes `count` times `need` away; the caller has checked that it fits.
-    pub fn take(&mut self, need: &Resources, count: u64) {
-        let times = u32::try_from(count).unwrap_or(u32::MAX);
-        self.cpus_milli = self.cpus_milli.saturating_sub(need.cpus_milli.saturating_mul(times));
-        self.gpus = self.gpus.saturating_sub(need.gpus.saturating_mul(times));
-        self.memory_bytes =
-            self.memory_bytes.saturating_sub(need.memory_bytes.saturating_mul(count));
-        for (name, amount) in &need.custom {
-            if let Some(have) = self.custom.iter_mut().find(|(have, _)| have == name) {
-                have.1 = have.1.saturating_sub(amount.saturating_mul(count));
-            }
-        }
-    }
-
-    /// Gives `count` times `need` back.
-    pub fn give(&mut self, need: &Resources, count: u64) {
-        let times = u32::try_from(count).unwrap_or(u32::MAX);
-        self.cpus_milli = self.cpus_milli.saturating_add(need.cpus_milli.saturating_mul(times));
-        self.gpus = self.gpus.saturating_add(need.gpus.saturating_mul(times));
-        self.memory_bytes =
-            self.memory_bytes.saturating_add(need.memory_bytes.saturating_mul(count));
-        for (name, amount) in &need.custom {
-            if let Some(have) = self.custom.iter_mut().find(|(have, _)| have == name) {
-                have.1 = have.1.saturating_add(amount.saturating_mul(count));
-            }
-        }
-    }
-
-    /// Whether the custom counts are sorted by name and no name comes twice:
-    /// otherwise taking and giving back would not add up.
-    #[must_use]
-    pub fn is_sound(&self) -> bool {
-        self.custom.is_sorted_by(|(before, _), (after, _)| before < after)
-    }
-
-    /// The length of the longest name of a custom count.
-    #[must_use]
-    pub fn name_bytes(&self) -> u64 {
-        self.custom.iter().map(|(name, _)| name.len() as u64).max().unwrap_or(0)
-    }
-
-    fn custom_count(&self, name: &str) -> u64 {
-        self.custom.iter().find(|(have, _)| have == name).map_or(0, |(_, count)| *count)
-    }
-}
-
-impl fmt::Display for Resources {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} cpus", f64::from(self.cpus_milli) / f64::from(MILLI))?;
-        if self.gpus > 0 {
-            write!(f, ", {} gpus", self.gpus)?;
-        }
-        if self.memory_bytes == AUTO_MEMORY {
-            write!(f, ", auto memory")?;
-        } else if self.memory_bytes > 0 {
-            write!(f, ", {} MiB memory", self.memory_bytes.div_ceil(1 << 20))?;
-        }
-        for (name, count) in &self.custom {
-            write!(f, ", {count} {name}")?;
-        }
-        Ok(())
-    }
-}
-
 /// What tasks of a submission share as far as scheduling goes. Submissions
 /// have few classes and many tasks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -253,6 +136,11 @@ pub struct TaskClass {
     /// The most memory that its processes may have together, in bytes: 0 is as much as it
     /// reserves, [`UNLIMITED`] any amount; see [`TaskClass::memory_limit`].
     pub memory_limit_bytes: u64,
+    /// How many executors run each task together, as a gang; 0 and 1 are one.
+    pub nodes: u32,
+    /// How many processes launchers start on each node; 0 is one for each whole CPU of the
+    /// task there.
+    pub ranks_per_node: u32,
 }
 
 /// As much memory as other tasks of the kind have had: what executors make of it is in
@@ -263,6 +151,21 @@ pub const AUTO_MEMORY: u64 = u64::MAX;
 pub const UNLIMITED: u64 = u64::MAX;
 
 impl TaskClass {
+    /// Whether tasks may run on as many executors: calls run on one, and those on several know
+    /// how much memory they need.
+    fn has_sound_nodes(&self) -> bool {
+        let is_able = self.kind != Kind::Function && self.resources.memory_bytes != AUTO_MEMORY;
+        self.nodes <= GANG_NODES_MAX
+            && self.ranks_per_node <= NODE_RANKS_MAX
+            && (is_able || !self.is_gang())
+    }
+
+    /// Whether each task runs on several executors together.
+    #[must_use]
+    pub fn is_gang(&self) -> bool {
+        self.nodes > 1
+    }
+
     /// The most memory that the processes of a task may have together, in bytes; `None`
     /// is any amount.
     #[must_use]
@@ -294,6 +197,8 @@ macro_rules! submission_structs {
             unpacks,
             attempts_before,
             memory_limit_bytes,
+            nodes,
+            ranks_per_node,
         });
         $each!(Range { start, step, count });
         $each!(After { offset, tasks, takes });
@@ -327,6 +232,8 @@ impl Default for TaskClass {
             unpacks: 0,
             attempts_before: 0,
             memory_limit_bytes: 0,
+            nodes: 1,
+            ranks_per_node: 0,
         }
     }
 }
@@ -590,6 +497,12 @@ impl Submission {
         if !self.classes.iter().all(|class| class.resources.is_sound()) {
             return Err(SubmissionError::Malformed(SubmissionPart::CustomResources));
         }
+        let are_gangs = |classes: &[TaskClass]| classes.iter().any(TaskClass::is_gang);
+        if !self.classes.iter().all(TaskClass::has_sound_nodes)
+            || (self.everywhere.is_some() && are_gangs(&self.classes))
+        {
+            return Err(SubmissionError::Malformed(SubmissionPart::Nodes));
+        }
         let classed = self
             .class_runs
             .iter()
@@ -674,14 +587,20 @@ impl Submission {
         at_most(SubmissionPart::TaskWithData, task, TASK_BYTES_MAX)
     }
 
+    /// Bytes held by its dependencies.
+    #[must_use]
+    pub fn after_bytes(&self) -> u64 {
+        self.after.iter().map(|after| 32 + after.tasks.len() as u64 * 8).sum()
+    }
+
     /// Bytes held while the submission lives.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let after: usize = self.after.iter().map(|after| 32 + after.tasks.len() * 8).sum();
         self.rows.bytes()
+            + self.after_bytes()
             + self.names.as_ref().map_or(0, Packed::bytes)
             + self.data.as_ref().map_or(0, |data| data.bytes())
-            + (self.template.capacity() + self.class_runs.capacity() * 16 + after) as u64
+            + (self.template.capacity() + self.class_runs.capacity() * 16) as u64
             + self.everywhere.as_ref().map_or(0, |found| found.executors.capacity() as u64 * 8)
     }
 }

@@ -183,7 +183,14 @@ proptest! {
                 (8 | 9, Some(One { id, .. })) => {
                     prop_assert_eq!(real.leave(id), model.leave(id));
                 }
-                _ => prop_assert_eq!(real.arrive(source(of)), model.arrive(of)),
+                _ => {
+                    let waiting = model.count(|one| one.standing == Standing::Waiting);
+                    let is_crowded = real.is_crowded(source(of));
+                    let arrived = real.arrive(source(of));
+                    prop_assert_eq!(arrived, model.arrive(of));
+                    let evicts = arrived.is_some_and(|arrived| arrived.evict.is_some());
+                    prop_assert!(is_crowded || !evicts && waiting < bounds.waiting_max);
+                }
             }
             for one in &model.all {
                 prop_assert_eq!(real.standing(one.id), one.standing);

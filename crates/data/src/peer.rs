@@ -26,6 +26,7 @@ mod error;
 mod fetch;
 mod pipeline;
 mod receive;
+pub mod remote;
 mod requests;
 mod sender;
 mod serve;

@@ -6,6 +6,8 @@
 mod entrusted;
 #[path = "peers/proxy.rs"]
 mod proxy;
+#[path = "peers/remote.rs"]
+mod remote;
 #[path = "peers/visits.rs"]
 mod visits;
 
@@ -142,6 +144,9 @@ impl Rig {
                             _ => Written::Gone,
                         };
                         let _ = answer.send(written);
+                    }
+                    FromPeers::Remote { start, answer } => {
+                        answer.send(remote::start(&start)).unwrap();
                     }
                     FromPeers::Drop { object, end } => {
                         held.delete(TIER, object).unwrap();

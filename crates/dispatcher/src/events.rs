@@ -15,12 +15,13 @@ mod read;
 pub use files::{EVENTS_DIRECTORY, EventsError};
 pub use read::{Block, Blocks, EventReader, Position};
 
+use falkon_core::data::declared::Declared;
 use falkon_core::data::stage::Usage;
 use falkon_core::dispatch::{ConnectionId, Dispatcher, Record};
-use falkon_core::events::{Event, What, text};
+use falkon_core::events::{Event, Run, Uses, Waits, What, text};
 use falkon_core::limits::{EVENT_BLOCK_BYTES, EVENTS_BYTES_MAX, EVENTS_WAITING_BYTES_MAX};
 use falkon_core::result::{Detail, Finished};
-use falkon_core::task::{ExecutorId, InstanceId, Rows, Submission, TaskId, Time};
+use falkon_core::task::{After, ExecutorId, InstanceId, Rows, Submission, TaskId, Time};
 use falkon_net::Log;
 use falkon_wire::codec::Wire;
 use falkon_wire::command::Template;
@@ -68,6 +69,10 @@ enum Item {
         count: u64,
         template: Arc<Vec<u8>>,
         rows: Rows,
+        after: Vec<After>,
+        data: Option<Arc<Declared>>,
+        /// The declared objects are of each task.
+        are_alike: bool,
     },
     What(What),
 }
@@ -160,8 +165,7 @@ impl Events {
         let version = env!("CARGO_PKG_VERSION").into();
         events.what(now, What::DispatcherStarted { version });
         for view in core.instance_views() {
-            let (instance, name) = (view.id(), text(&view.options().name));
-            events.what(now, What::InstanceCreated { instance, name });
+            events.what(now, What::created(view.id(), view.options()));
         }
         events.end_round();
         Ok(events)
@@ -175,7 +179,10 @@ impl Events {
                 (results.iter().map(|result| result.bytes()).sum(), results.len())
             }
             Record::Attempts { runs } => (size_of_val(runs.as_slice()) as u64, runs.len()),
-            Record::Submitted { submission, .. } => (submission.template.len() as u64, 1),
+            Record::Submitted { submission, .. } => {
+                let data = submission.data.as_ref().map_or(0, |data| data.bytes());
+                (submission.template.len() as u64 + submission.after_bytes() + data, 1)
+            }
             Record::Created { .. }
             | Record::Sealed { .. }
             | Record::Cancelled { .. }
@@ -191,8 +198,9 @@ impl Events {
         self.round_events += events as u64;
         let item = match record {
             Record::Submitted { instance, first, submission, .. } => {
-                let Submission { count, template, rows, .. } = submission;
-                Item::Submitted { instance, first, count, template, rows }
+                let Submission { count, template, rows, after, data, everywhere, .. } = submission;
+                let are_alike = everywhere.is_some();
+                Item::Submitted { instance, first, count, template, rows, after, data, are_alike }
             }
             record => Item::Record(record),
         };
@@ -289,7 +297,7 @@ struct Writer {
     /// The template that was decoded last, and what it runs.
     template: Option<(Arc<Vec<u8>>, Arc<str>)>,
     /// What a reader must know who begins with a later file.
-    instances: BTreeMap<InstanceId, Arc<str>>,
+    instances: BTreeMap<InstanceId, What>,
     executors: BTreeMap<ExecutorId, What>,
     /// The current file says all that.
     is_known: bool,
@@ -331,22 +339,28 @@ impl Writer {
         match item {
             Item::Record(record) => {
                 if let Record::Created { instance, options, .. } = &record {
-                    self.instances.insert(*instance, text(&options.name));
+                    self.instances.insert(*instance, What::created(*instance, options));
                 }
                 if let Record::Destroyed { instance } | Record::Expired { instance, .. } = &record {
                     self.instances.remove(instance);
                 }
                 Event::of_record(now, &record, |event| self.push(&event));
             }
-            Item::Submitted { instance, first, count, template, rows } => {
+            Item::Submitted { instance, first, count, template, rows, after, data, are_alike } => {
                 let command = self.command(template, &rows);
                 let what = What::Submitted { instance, first, count, command };
                 self.push(&Event { at: now, what });
+                Waits::each(instance, first, &after, |what| self.push(&Event { at: now, what }));
+                if let Some(data) = data {
+                    let run = Run { instance, first, count };
+                    let mut push = |what| self.push(&Event { at: now, what });
+                    Uses::each(run, &data, are_alike, &mut push);
+                }
             }
             Item::What(what) => {
                 match &what {
-                    What::InstanceCreated { instance, name } => {
-                        self.instances.insert(*instance, name.clone());
+                    What::InstanceCreated { instance, .. } => {
+                        self.instances.insert(*instance, what.clone());
                     }
                     What::ExecutorJoined { executor, .. } => {
                         self.executors.insert(*executor, what.clone());
@@ -414,11 +428,7 @@ impl Writer {
     /// Says at the beginning of a file who is there. Returns whether that was written.
     fn restate(&mut self, at: Time) -> bool {
         let mut block = BlockWriter::default();
-        let instances = self.instances.iter().map(|(instance, name)| What::InstanceCreated {
-            instance: *instance,
-            name: name.clone(),
-        });
-        for what in instances.chain(self.executors.values().cloned()) {
+        for what in self.instances.values().chain(self.executors.values()).cloned() {
             block.push(&Event { at, what });
             if block.bytes().len() >= EVENT_BLOCK_BYTES {
                 if self.files.write(&block, (at, at), true).is_err() {

@@ -7,7 +7,7 @@ use falkon_core::data::object::Object;
 use falkon_core::data::stage::CacheState;
 use falkon_core::dispatch::{
     Begun, ConnectionId, Dispatcher, ExecutorView, Expiry, InstanceView, Lifetime, Purpose, Scope,
-    Subtree, Whereabouts,
+    Standing, Subtree, Whereabouts,
 };
 use falkon_core::result::Stream;
 use falkon_core::task::{InstanceId, Rows, TaskId, Time};
@@ -92,6 +92,7 @@ impl Driver {
         if from.is_none() {
             let provision = self.provision.as_ref();
             status.coming = provision.map_or_else(Vec::new, |own| own.coming(status.now));
+            status.away = self.core.relays_away(status.now).collect();
         }
         let mut bytes = 0;
         let running = self.running.of(&self.core);
@@ -116,7 +117,8 @@ impl Driver {
                 status.next = Some((u64::MAX, executor.id().0));
                 return status;
             }
-            let executor = executor_status(&executor);
+            let relays = self.core.standings(&executor, status.now);
+            let executor = executor_status(&executor, relays);
             bytes += executor.to_bytes().len();
             status.executors.push(executor);
         }
@@ -325,7 +327,7 @@ fn cache_status(executor: &ExecutorView<'_>, state: CacheState, objects: u64) ->
     CacheStatus { objects, state, object_bytes, lent_bytes, lent_used_bytes, mounts }
 }
 
-fn executor_status(executor: &ExecutorView<'_>) -> ExecutorStatus {
+fn executor_status(executor: &ExecutorView<'_>, relays: Vec<Standing>) -> ExecutorStatus {
     let (tasks, prefetched) = executor.load();
     ExecutorStatus {
         id: executor.id(),
@@ -339,7 +341,7 @@ fn executor_status(executor: &ExecutorView<'_>) -> ExecutorStatus {
         drained: executor.is_drained(),
         cache: executor.cache().map(|(state, objects)| cache_status(executor, state, objects)),
         nodes: executor.subtree().map(Subtree::node_count),
-        relays: executor.subtree().map_or_else(Vec::new, |subtree| subtree.below().to_vec()),
+        relays,
         unwritten: executor.unwritten().to_vec(),
     }
 }

@@ -16,6 +16,7 @@ mod concentrated;
 mod connection;
 mod connection_placement;
 pub mod events;
+mod gang_tokens;
 mod handle;
 mod inspect;
 pub mod journal;
@@ -637,6 +638,10 @@ impl Driver {
                     }
                 }
                 Action::DropPages { places } => self.unneeded.extend(places),
+                Action::DrawTokens { count } => {
+                    let tokens = gang_tokens::draw(count, &self.log);
+                    self.core.handle(now, Event::TokensDrawn(tokens));
+                }
                 Action::Order { connection, order } => {
                     let message = Outgoing::Executor(ToExecutor::Order(order));
                     self.outgoing.push((connection, message));
@@ -680,6 +685,7 @@ impl Driver {
             }
             Reply::Accepted { first, count } => ToClient::Accepted { request, first, count },
             Reply::Withdrawn(runs) => ToClient::Withdrawn { request, runs },
+            Reply::Staged { staged, unstaged } => ToClient::Staged { request, staged, unstaged },
             Reply::Retried(Retried { count, forgotten }) => {
                 ToClient::Retried { request, count, forgotten }
             }

@@ -17,6 +17,7 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         | FromClient::Retry { instance, .. }
         | FromClient::Destroy { instance, .. }
         | FromClient::Withdraw { instance, .. }
+        | FromClient::AwaitStaged { instance, .. }
         | FromClient::Pause { instance, .. }
         | FromClient::Prioritize { instance, .. }
         | FromClient::ReachOutput { instance, .. }
@@ -63,6 +64,7 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Provision { request, .. }
         | FromClient::Subtree { request, .. }
         | FromClient::Withdraw { request, .. }
+        | FromClient::AwaitStaged { request, .. }
         | FromClient::Pause { request, .. }
         | FromClient::Prioritize { request, .. }
         | FromClient::Drain { request, .. }

@@ -9,7 +9,7 @@ use falkon_core::task::Time;
 use falkon_net::ids::object_id;
 use falkon_provision::AskError;
 use falkon_wire::message::{FromClient, Refusal, ToClient};
-use falkon_wire::provision::ProvisionAsk;
+use falkon_wire::provision::{ProvisionAsk, ProvisionStatus};
 
 /// A refusal if one of the objects goes by another id than that of its URL and
 /// version: the core compares ids alone, and would take one for another. The
@@ -24,12 +24,20 @@ fn wrong_id<'a>(objects: impl IntoIterator<Item = &'a Object>) -> Option<Refusal
 
 impl Driver {
     fn ask_provisioner(&mut self, now: Time, request: u64, ask: ProvisionAsk) -> ToClient {
+        let sites = match &ask {
+            ProvisionAsk::Status { queue: None, .. } => self.core.sites_below().cloned().collect(),
+            _ => Vec::new(),
+        };
         let asked = match &mut self.provision {
             Some(provision) => provision.ask(now, ask),
+            None if !sites.is_empty() => Ok(Some(ProvisionStatus { now, ..Default::default() })),
             None => Err(AskError::NoProvisioner),
         };
         match asked {
-            Ok(Some(status)) => ToClient::Provision { request, status },
+            Ok(Some(status)) => {
+                let status = ProvisionStatus { sites, ..status };
+                ToClient::Provision { request, status }
+            }
             Ok(None) => ToClient::Done { request },
             Err(error) => {
                 ToClient::Refused { request, reason: Refusal::Provision(error.to_string()) }
@@ -170,10 +178,16 @@ impl Driver {
             FromClient::Withdraw { request, instance, count } => {
                 Event::Withdraw { connection, request, instance, count }
             }
+            FromClient::AwaitStaged { request, instance } => {
+                Event::AwaitStaged { connection, request, instance }
+            }
             FromClient::Unmet { waiting } => Event::Unmet { connection, waiting },
             FromClient::Subtree { request, relay, since } => {
                 let (subtree, holdings) = (self.core.subtree(relay), self.core.holdings(since));
-                let answer = ToClient::Subtree { request, subtree, holdings };
+                let provision = self.provision.as_ref();
+                let sites = || provision.map_or_else(Vec::new, |own| own.sites(now));
+                let survey = Box::new(self.core.survey(now, sites));
+                let answer = ToClient::Subtree { request, subtree, holdings, survey };
                 self.answer_question(connection, request, answer);
                 return;
             }

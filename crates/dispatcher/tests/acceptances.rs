@@ -69,6 +69,7 @@ impl World {
         let join = Join {
             cache: Default::default(),
             lease: falkon_core::dispatch::Lease::default(),
+            gangs: Vec::new(),
             serves: None,
             incarnation: 1,
             name: "executor".to_owned(),

@@ -110,6 +110,7 @@ async fn execute(mut peer: Peer, output_bytes: usize, gate: Gate) {
     let join = Join {
         cache: Default::default(),
         lease: Lease::default(),
+        gangs: Vec::new(),
         serves: None,
         incarnation: 1,
         name: "executor".to_owned(),

@@ -38,6 +38,14 @@ impl Granted {
     }
 }
 
+impl Granted {
+    /// How many threads each of so many processes starts that share these CPUs.
+    pub(super) fn threads(&self, cpus_milli: u32, processes: u32) -> Option<Variable> {
+        let threads = (cpus_milli / MILLI / processes.max(1)).max(1);
+        (!self.threads_are_set).then(|| (THREADS.into(), threads.to_string().into_bytes()))
+    }
+}
+
 /// CPUs as people write them: `2`, `0.5`.
 fn cpus(milli: u32) -> String {
     match milli % MILLI {

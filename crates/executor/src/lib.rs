@@ -6,6 +6,7 @@ mod cache_repair;
 mod cpus;
 mod files;
 mod folders;
+pub mod gangs;
 mod gpus;
 mod granted;
 mod not_started;
@@ -499,6 +500,7 @@ impl Driver {
                     objects.visit_ended(visit, end);
                 }
             }
+            Action::Gang(action) => self.tasks.act_on_gang(action),
             Action::Collect(action) => self.tasks.collect(action),
             Action::Clear(key) => {
                 if let Some(objects) = self.tasks.objects() {

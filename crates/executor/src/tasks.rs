@@ -3,6 +3,7 @@
 mod builtins;
 mod checks;
 mod ends;
+mod gangs;
 mod packing;
 mod prepare;
 mod setup;
@@ -10,6 +11,7 @@ mod streams;
 mod tails;
 mod with_data;
 
+use super::gangs::Gangs;
 use super::gpus::Gpus;
 use super::granted::Granted;
 use super::not_started::Reason;
@@ -119,6 +121,7 @@ pub(super) struct Tasks {
     values: LongValues,
     stream_places: StreamPlaces,
     tails: tails::Tails,
+    gangs: Gangs,
 }
 
 impl Tasks {
@@ -160,6 +163,7 @@ impl Tasks {
             values: LongValues::default(),
             stream_places: StreamPlaces::new(),
             tails: tails::Tails::default(),
+            gangs: Gangs::new(&options.scratch),
         }
     }
 
@@ -171,8 +175,13 @@ impl Tasks {
         clock: &Clock,
     ) -> Option<FromObjects> {
         let (host, objects) = (&mut self.host, &mut self.objects);
+        let mut from_gangs = None;
         let lost = tokio::select! {
             said = said(objects) => return Some(said),
+            said = self.gangs.recv() => {
+                from_gangs = Some(said);
+                None
+            }
             received = receive(host, ended) => {
                 let answers = host.iter_mut().flat_map(|(_, receiver)| receiver.take_tailed());
                 answers.for_each(|tailed| self.tails.answered(tailed));
@@ -184,6 +193,9 @@ impl Tasks {
         if let Some(lost) = lost {
             self.host_lost(&lost, clock);
         }
+        if let Some(said) = from_gangs {
+            self.gang_said(said);
+        }
         None
     }
 
@@ -194,6 +206,10 @@ impl Tasks {
             FromObjects::Collect(event) => Some(Event::Collect(event)),
             FromObjects::Peers(FromPeers::Tail { task, stream, from, answer }) => {
                 self.tail(task, stream, from, answer);
+                None
+            }
+            FromObjects::Peers(FromPeers::Remote { start, answer }) => {
+                self.start_remote(start, answer);
                 None
             }
             FromObjects::Peers(from) => {
@@ -542,6 +558,9 @@ impl Tasks {
                     self.workers.ended(lost(launch.key), clock);
                     continue;
                 }
+                if self.remote_lost(launch.key, &error.to_string()) {
+                    continue;
+                }
                 let Some(process) = self.processes.remove(&launch.key) else { continue };
                 self.forget_launch(&process, launch.key);
                 self.end(process.key, Outcome::NotRun, Time::default(), error.to_string());
@@ -559,6 +578,7 @@ impl Tasks {
         if Workers::is_worker(key) {
             self.workers.ended(lost(key), clock);
         }
+        self.remote_lost(key, "it was ended before it began");
         if let Some(process) = self.processes.remove(&key) {
             self.close_gap(key, process.after);
             self.forget_launch(&process, key);
@@ -592,6 +612,10 @@ impl Tasks {
             if Workers::is_worker(key) {
                 self.launched -= 1;
                 self.workers.lost(lost(key), clock);
+                continue;
+            }
+            if self.remote_lost(key, HOST_LOST) {
+                self.launched -= 1;
                 continue;
             }
             let Some(process) = self.processes.remove(&key) else { continue };

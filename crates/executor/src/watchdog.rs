@@ -7,13 +7,15 @@
 //! name, and logs what the thread waits for. It does so for a limited time:
 //! an executor that reports nothing for longer is of no use, and its silence
 //! makes the dispatcher give its tasks to others.
+//!
+//! One thread watches all executors of a process: there is one, or there are thousands that
+//! are emulated.
 
 use super::Log;
 use super::session::Voice;
 use falkon_core::limits::{HEARTBEAT_LOST_MICROS, HEARTBEAT_MICROS};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often the watchdog looks. It sees a turn twice before it sends anything.
@@ -45,14 +47,12 @@ pub(super) struct Position {
     /// Odd while a turn is under way.
     turns: AtomicU64,
     place: AtomicU8,
-    closing: AtomicBool,
 }
 
 impl Position {
     /// Of a thread that waits for events.
     pub(super) fn new() -> Arc<Position> {
-        let (turns, place) = (AtomicU64::new(0), AtomicU8::new(NOWHERE));
-        Arc::new(Position { turns, place, closing: AtomicBool::new(false) })
+        Arc::new(Position { turns: AtomicU64::new(0), place: AtomicU8::new(NOWHERE) })
     }
 
     /// A turn begins.
@@ -133,11 +133,10 @@ impl Watch {
     }
 }
 
-/// See the [module](self). It ends when it is dropped.
+/// An executor's thread, watched until this is dropped. See the [module](self).
 #[derive(Debug)]
 pub(super) struct Watchdog {
-    position: Arc<Position>,
-    thread: Option<JoinHandle<()>>,
+    number: u64,
 }
 
 impl Watchdog {
@@ -150,75 +149,121 @@ impl Watchdog {
         names: impl Fn(WaitPoint) -> String + Send + 'static,
         log: Log,
     ) -> Watchdog {
-        let own = position.clone();
-        let work = move || watch(&own, &voice, limit, names, &log);
-        // Without it the executor works all the same, unless a disk hangs.
-        let thread = std::thread::Builder::new().name("falkon-watchdog".to_owned()).spawn(work);
-        Watchdog { position, thread: thread.ok() }
+        let mut watched = WATCHED.lock();
+        let number = watched.next;
+        watched.next += 1;
+        let (seen, names) = (Watch::new(limit), Box::new(names));
+        let executor =
+            Watched { number, position, voice, limit, names, log, seen, is_given_up: false };
+        watched.executors.push(executor);
+        if !watched.has_thread {
+            // Without it the executor works all the same, unless a disk hangs.
+            let thread = std::thread::Builder::new().name("falkon-watchdog".to_owned());
+            watched.has_thread = thread.spawn(watch).is_ok();
+        }
+        Watchdog { number }
     }
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        self.position.closing.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // The thread does nothing that could hang: its writes do not block.
-            let _ = thread.join();
+        let mut watched = WATCHED.lock();
+        let at = watched.executors.iter().position(|executor| executor.number == self.number);
+        if let Some(at) = at {
+            watched.executors.swap_remove(at);
+        }
+        if watched.executors.is_empty() {
+            WATCHED.ends.notify_all();
         }
     }
 }
 
-fn watch(
-    position: &Position,
-    voice: &Voice,
+/// All that are watched in this process.
+static WATCHED: Shared = Shared {
+    state: Mutex::new(State { executors: Vec::new(), next: 0, has_thread: false }),
+    ends: Condvar::new(),
+};
+
+struct Shared {
+    state: Mutex<State>,
+    /// Nobody is watched any more.
+    ends: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct State {
+    executors: Vec<Watched>,
+    /// The number of the next executor.
+    next: u64,
+    /// Whether the thread that watches is there.
+    has_thread: bool,
+}
+
+struct Watched {
+    number: u64,
+    position: Arc<Position>,
+    voice: Voice,
     limit: Duration,
-    names: impl Fn(WaitPoint) -> String,
-    log: &Log,
-) {
-    let mut seen = Watch::new(limit);
-    let mut is_given_up = false;
-    loop {
-        let next = Instant::now() + LOOK;
-        loop {
-            if position.closing.load(Ordering::Acquire) {
-                return;
-            }
+    names: Box<dyn Fn(WaitPoint) -> String + Send>,
+    log: Log,
+    seen: Watch,
+    is_given_up: bool,
+}
+
+/// Looks at all that are watched, until there are none.
+fn watch() {
+    let mut watched = WATCHED.lock();
+    let mut next = Instant::now() + LOOK;
+    while !watched.executors.is_empty() {
+        let left = next.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            // Nothing here could hang: the writes of heartbeats do not block.
+            watched.executors.iter_mut().for_each(Watched::look);
+            next = Instant::now() + LOOK;
+        } else {
             // The wait may return early.
-            match next.saturating_duration_since(Instant::now()) {
-                Duration::ZERO => break,
-                left => std::thread::park_timeout(left),
-            }
+            let waited = WATCHED.ends.wait_timeout(watched, left);
+            watched = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let verdict = seen.look(position.turns.load(Ordering::Acquire));
+    }
+    watched.has_thread = false;
+}
+
+impl Watched {
+    fn look(&mut self) {
+        let verdict = self.seen.look(self.position.turns.load(Ordering::Acquire));
         let what = || {
-            position.place().map_or_else(
+            self.position.place().map_or_else(
                 || "a file system of the executor's own directories".to_owned(),
-                &names,
+                &self.names,
             )
         };
+        let limit = self.limit.as_secs_f64();
         match verdict {
-            Verdict::Moves => is_given_up = false,
-            Verdict::Stands => log(&format!(
+            Verdict::Moves => self.is_given_up = false,
+            Verdict::Stands => (self.log)(&format!(
                 "{} does not answer: nothing is started or reported here until it does; running \
-                 tasks continue (--file-timeout sets how long, {} s)",
-                what(),
-                limit.as_secs_f64()
+                 tasks continue (--file-timeout sets how long, {limit} s)",
+                what()
             )),
             Verdict::StandsStill => {}
-            Verdict::GivenUp if !is_given_up => {
-                is_given_up = true;
-                log(&format!(
-                    "{} has not answered for {} s: the dispatcher is to take this executor for \
-                     lost",
-                    what(),
-                    limit.as_secs_f64()
+            Verdict::GivenUp if !self.is_given_up => {
+                (self.log)(&format!(
+                    "{} has not answered for {limit} s: the dispatcher is to take this executor \
+                     for lost",
+                    what()
                 ));
+                self.is_given_up = true;
             }
             Verdict::GivenUp => {}
         }
         if matches!(verdict, Verdict::Stands | Verdict::StandsStill) {
-            voice.heartbeat();
+            self.voice.heartbeat();
         }
     }
 }

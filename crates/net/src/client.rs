@@ -221,6 +221,7 @@ async fn read(
                 | ToClient::Provision { request, .. }
                 | ToClient::Subtree { request, .. }
                 | ToClient::Withdrawn { request, .. }
+                | ToClient::Staged { request, .. }
                 | ToClient::Explained { request, .. }
                 | ToClient::Retried { request, .. }
                 | ToClient::Idle { request, .. }

@@ -20,6 +20,7 @@
 use std::time::Duration;
 
 mod arrivals;
+mod frames;
 mod item;
 mod relay;
 mod upstream;

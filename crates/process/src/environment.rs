@@ -101,7 +101,9 @@ impl Image {
         self.argv.push(std::ptr::null());
         let mut program: Option<&CStr> = None;
         let mut variables: Vec<Variable<'_>> = Vec::new();
+        let mut without: Vec<&[u8]> = Vec::new();
         order.strings(
+            |prefix| without.push(prefix),
             |argument| {
                 program.get_or_insert(argument);
                 self.argv.push(argument.as_ptr());
@@ -111,7 +113,7 @@ impl Image {
         let program = program.ok_or(Garbled)?;
         self.argv.push(std::ptr::null());
 
-        let path = self.set_environment(inherited, &variables);
+        let path = self.set_environment(inherited, &variables, &without);
         self.key_setting.clear();
         self.key_setting.extend_from_slice(&inherited.key_prefix);
         // Writing to a vector cannot fail.
@@ -122,14 +124,16 @@ impl Image {
         Ok(())
     }
 
-    /// Fills `envp` with the inherited settings and `variables`; returns the search path.
+    /// Fills `envp` with the inherited settings, but for those whose names begin with one of
+    /// `without`, and `variables`; returns the search path.
     fn set_environment<'a>(
         &mut self,
         inherited: &'a Inherited,
         variables: &[Variable<'a>],
+        without: &[&[u8]],
     ) -> &'a [u8] {
         self.envp.clear();
-        if variables.is_empty() {
+        if variables.is_empty() && without.is_empty() {
             self.envp.extend(inherited.settings.iter().map(|setting| setting.as_ptr()));
             return &inherited.path;
         }
@@ -145,8 +149,10 @@ impl Image {
             }
         }
         let inherited = inherited.settings.iter().filter(|setting| {
-            let name = setting.as_bytes().split(|&byte| byte == b'=').next();
-            name.is_none_or(|name| !names.contains(name))
+            let setting = setting.as_bytes();
+            let name = setting.split(|&byte| byte == b'=').next();
+            let is_left_out = without.iter().any(|prefix| setting.starts_with(prefix));
+            !is_left_out && name.is_none_or(|name| !names.contains(name))
         });
         self.envp.extend(inherited.map(|setting| setting.as_ptr()));
         path

@@ -136,7 +136,7 @@ fn refusal(launch: &Launch) -> Option<i32> {
         let files = launch.unchanged.iter().map(|file| &file.path);
         let paths = [&launch.cwd, &launch.stdin, &launch.spill].into_iter().flatten().chain(files);
         let env = launch.env.iter().flat_map(|(name, value)| [name, value]);
-        launch.argv.iter().chain(paths).chain(env)
+        launch.argv.iter().chain(paths).chain(env).chain(&launch.without)
     };
     if strings().map(|string| string.len() + 1).sum::<usize>() > LAUNCH_BYTES_MAX {
         return Some(libc::E2BIG);
@@ -184,6 +184,8 @@ pub(super) fn put_launch(out: &mut Vec<u8>, launch: &Launch) {
             put_u64(out, mark.modified.0 as u64);
             put_u64(out, mark.modified.1 as u64);
         }
+        put_u32(out, launch.without.len() as u32);
+        launch.without.iter().for_each(|prefix| put_bytes(out, prefix));
         put_u32(out, launch.argv.len() as u32);
         for argument in &launch.argv {
             put_terminated(out, argument);
@@ -485,13 +487,18 @@ impl<'a> LaunchRecord<'a> {
         Ok(())
     }
 
-    /// Reads the arguments and the environment.
+    /// Reads the beginnings of the names of inherited variables that are left out, the arguments
+    /// and the environment.
     pub(super) fn strings(
         mut self,
+        mut without: impl FnMut(&'a [u8]),
         mut argument: impl FnMut(&'a CStr),
         mut variable: impl FnMut(Variable<'a>),
     ) -> Result<(), Garbled> {
         self.unchanged(|_, _| {})?;
+        for _ in 0..self.rest.u32()? {
+            without(self.rest.bytes()?);
+        }
         for _ in 0..self.rest.u32()? {
             argument(self.rest.terminated()?);
         }

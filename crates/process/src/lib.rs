@@ -98,6 +98,9 @@ pub struct Launch {
     /// Names and values added to the environment that the host inherited; the last of equal
     /// names counts.
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Variables that the host inherited whose names begin with one of these are left out, unless
+    /// `env` has them. For programs alone.
+    pub without: Vec<Vec<u8>>,
     /// The working directory; `None` is the executor's own.
     pub cwd: Option<Vec<u8>>,
     /// A file to read standard input from, relative to `cwd`; `None` is `/dev/null`. A named

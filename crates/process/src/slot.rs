@@ -336,7 +336,7 @@ impl Slot {
         let setting = |variable: Variable<'_>| {
             settings.extend_from_slice(variable.setting.to_bytes_with_nul());
         };
-        order.strings(|_| {}, setting).map_err(|_| libc::EINVAL)?;
+        order.strings(|_| {}, |_| {}, setting).map_err(|_| libc::EINVAL)?;
         let (answer, reply) =
             rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|errno| errno.raw_os_error())?;
         let [stdout, stderr] = pipes;

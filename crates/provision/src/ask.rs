@@ -3,11 +3,10 @@
 use super::config::ConfigError;
 use super::record::{RecordError, StoredQueue};
 use super::{Provision, Queue};
+use falkon_core::dispatch::Site;
 use falkon_core::limits::NAME_BYTES_MAX;
 use falkon_core::provision::limits::{QUEUE_EXECUTORS_MAX, QUEUES_MAX};
-use falkon_core::provision::{
-    AllocationState, AllocationView, Event, PlanLine, QueueView, Verdict,
-};
+use falkon_core::provision::{AllocationState, AllocationView, Event, PlanLine, QueueView};
 use falkon_core::task::Time;
 use falkon_wire::provision::{
     AllocationStatus, Coming, ProvisionAsk, ProvisionLine, ProvisionStatus, QueueStatus,
@@ -193,6 +192,11 @@ impl Provision {
         lines.filter(|coming| coming.nodes > 0 || !coming.reason.is_empty()).collect()
     }
 
+    /// The queues, for those who see the whole tree.
+    pub fn sites(&self, now: Time) -> Vec<Site> {
+        self.machine.sites(now)
+    }
+
     fn status(&self, now: Time, only: Option<&str>, log: u64) -> ProvisionStatus {
         let wanted = |name: &str| only.is_none_or(|only| only == name);
         let plan = self.machine.plan(now);
@@ -217,7 +221,7 @@ impl Provision {
             })
             .collect();
         log.reverse();
-        ProvisionStatus { now, queues, allocations, log }
+        ProvisionStatus { now, queues, allocations, log, sites: Vec::new() }
     }
 }
 
@@ -261,20 +265,7 @@ fn queue_status(queue: &Queue, view: &QueueView<'_>, plan: &PlanLine) -> QueueSt
         node: view.options().node.clone(),
         requests: plan.requests.clone(),
         releases: plan.releases,
-        reason: reason_of(plan),
-    }
-}
-
-/// Why something would be asked for, and what cannot be served.
-fn reason_of(plan: &PlanLine) -> Option<String> {
-    let reason = plan.reason.as_ref().map(ToString::to_string);
-    let unserved = plan
-        .unserved
-        .as_ref()
-        .map(|(tasks, reason)| format!("{}: {reason}", Verdict::Unserved { tasks: *tasks }));
-    match (reason, unserved) {
-        (Some(reason), Some(unserved)) => Some(format!("{reason}; {unserved}")),
-        (reason, unserved) => reason.or(unserved),
+        reason: plan.why(),
     }
 }
 

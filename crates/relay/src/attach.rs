@@ -2,7 +2,7 @@
 //! instance there.
 
 use super::{Downstream, Options, SILENT_MS_MAX};
-use falkon_core::dispatch::{Holdings, RequestError, Subtree};
+use falkon_core::dispatch::{Holdings, RequestError, Subtree, Survey};
 use falkon_core::relay::Relay;
 use falkon_core::task::{InstanceId, Time};
 use falkon_net::client::{Client, ClientError, Deliveries};
@@ -25,8 +25,7 @@ pub(super) struct Attached {
     pub(super) accepted: u64,
     /// The dispatcher's time.
     pub(super) now: Time,
-    pub(super) subtree: Subtree,
-    pub(super) holdings: Holdings,
+    pub(super) below: (Subtree, Holdings, Survey),
 }
 
 /// Where connections come from.
@@ -139,8 +138,8 @@ async fn take_up(
     let accepted = status.instances.first().map_or(0, |found| found.counts.total);
     subscribe(&client, instance).await?;
     // The dispatcher below has to know whom it is lent to before others join it.
-    let (subtree, holdings) = client.subtree(relay.identity(), 0).await?;
-    Ok(Attached { client, deliveries, instance, accepted, now: status.now, subtree, holdings })
+    let below = client.subtree(relay.identity(), 0).await?;
+    Ok(Attached { client, deliveries, instance, accepted, now: status.now, below })
 }
 
 /// The instance that the relay had, if it is there. Its number may be another

@@ -35,6 +35,7 @@ impl Below {
         let (submitted, submissions) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         tasks.spawn(hear_submissions(submissions, answer.clone()));
+        tasks.spawn(hear_staged(client.clone(), instance, answer.clone()));
         let (speaker, said) = (client.clone(), answer.clone());
         tasks.spawn(async move {
             if let Err(error) = speak(speaker, instance, asked, submitted, &said).await {
@@ -68,7 +69,8 @@ impl Below {
         while self.tasks.try_join_next().is_some() {}
         self.tasks.spawn(async move {
             match client.subtree(relay, since).await {
-                Ok((subtree, holdings)) => {
+                Ok((subtree, holdings, survey)) => {
+                    let _ = answer.send(FromBelow::Event(Event::Survey(survey)));
                     let _ = answer.send(FromBelow::Event(Event::Holdings(holdings)));
                     let _ = answer.send(FromBelow::Event(Event::Subtree(subtree)));
                 }
@@ -101,6 +103,24 @@ async fn speak(
         }
     }
     Ok(())
+}
+
+/// Passes on which tasks are staged, as long as that is said.
+async fn hear_staged(
+    client: Client,
+    instance: InstanceId,
+    answer: mpsc::UnboundedSender<FromBelow>,
+) {
+    loop {
+        let said = match client.await_staged(instance).await {
+            Ok((staged, unstaged)) => FromBelow::Event(Event::Staged { staged, unstaged }),
+            Err(error) => FromBelow::Failed(error),
+        };
+        let has_failed = matches!(said, FromBelow::Failed(_));
+        if answer.send(said).is_err() || has_failed {
+            return;
+        }
+    }
 }
 
 /// Passes answers to submissions on, in their order.

@@ -236,7 +236,8 @@ impl Driver {
 
     /// Takes up the relay's instance below.
     async fn begin(&mut self, attached: Attached) -> Deliveries {
-        let Attached { client, deliveries, instance, accepted, now, subtree, holdings } = attached;
+        let Attached { client, deliveries, instance, accepted, now, below } = attached;
+        let (subtree, holdings, survey) = below;
         self.clock = Clock::reading(self.clock.now().max(now));
         let is_new = self.relay.instance() != Some(instance);
         self.relay.begin(instance, accepted);
@@ -244,6 +245,7 @@ impl Driver {
             self.notes.write(vec![Note::Instance(instance)], &self.relay).await;
         }
         self.tell(Event::Holdings(holdings));
+        self.tell(Event::Survey(survey));
         self.tell(Event::Subtree(subtree));
         self.below = Some(Below::start(client, instance));
         deliveries

@@ -25,8 +25,8 @@ pub use falkon_core::provision::{AcquireName, OptionsError, QueueOptions, Releas
 pub use figures::{Count, Disks, Distribution, Figures, Provisioned, Sample};
 pub use scenario::{
     Arrivals, Choice, ClientCosts, Disk, DispatcherCosts, Durations, ExecutorCosts, Faults, Inputs,
-    Lrm, Memory, Network, NodeCache, NodeGroup, Outputs, Provision, Recorded, Relays, Scenario,
-    ScenarioError, Stage, Store, TaskKind, Workload,
+    Lists, Lrm, Memory, Needs, Network, NodeCache, NodeGroup, Outputs, Provision, Recorded,
+    RecordedObject, Relays, Scenario, ScenarioError, Stage, Store, TaskKind, Wide, Workload,
 };
 pub use time::Nanos;
 pub use world::{SimError, Standing, Unfinished, run, run_watched};

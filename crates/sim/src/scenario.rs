@@ -2,12 +2,14 @@
 
 mod arrivals;
 mod error;
+mod needs;
 mod provision;
 mod recorded;
 mod tiers;
 
 pub use arrivals::Arrivals;
 pub use error::ScenarioError;
+pub use needs::{Lists, Needs, RecordedObject};
 pub use provision::{Lrm, Provision};
 pub use recorded::Recorded;
 pub use tiers::Relays;
@@ -325,6 +327,17 @@ pub struct Workload {
     pub replicas: u32,
     /// Whether dispatchers are told how long tasks run.
     pub estimates: bool,
+    /// Some of the tasks run on several nodes together.
+    pub wide: Option<Wide>,
+}
+
+/// Tasks that run on several nodes together, among others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wide {
+    /// On how many.
+    pub nodes: u32,
+    /// One of so many tasks does, the last of them.
+    pub every: u64,
 }
 
 /// Tasks that come together.
@@ -337,6 +350,12 @@ pub struct Stage {
 }
 
 impl Workload {
+    /// On how many nodes task `index` runs.
+    pub(crate) fn width_of(&self, index: u64) -> u32 {
+        let wide = self.wide.filter(|wide| index % wide.every.max(1) + 1 == wide.every.max(1));
+        wide.map_or(1, |wide| wide.nodes.max(1))
+    }
+
     /// How long task `index` runs.
     pub(crate) fn run_of(&self, seed: u64, index: u64) -> Nanos {
         if let Some(recorded) = &self.recorded {
@@ -542,6 +561,13 @@ impl Scenario {
         {
             return Err(ScenarioError::Recorded { found: recorded.tasks(), tasks });
         }
+        let has_needs = |needs: &Needs| *needs != Needs::default();
+        if let Some(needs) = self.workload.needs().filter(|needs| has_needs(needs)) {
+            let is_alone = self.workload.inputs.is_none() && self.workload.outputs.is_none();
+            if !is_alone || self.dispatchers != 1 || !needs.are_sound() {
+                return Err(ScenarioError::Needs);
+            }
+        }
         if let Some(provision) = &self.provision {
             provision.check()?;
             if self.dispatchers != 1 || self.nodes.len() != 1 {
@@ -556,7 +582,9 @@ impl Scenario {
     /// Whether inputs go through caches.
     #[must_use]
     pub fn stages(&self) -> bool {
-        self.workload.inputs.is_some() && self.nodes.iter().any(|group| group.cache.is_some())
+        let has_some = self.workload.inputs.is_some()
+            || self.workload.needs().is_some_and(Needs::have_objects);
+        has_some && self.nodes.iter().any(|group| group.cache.is_some())
     }
 
     fn check_data(&self) -> Result<(), ScenarioError> {

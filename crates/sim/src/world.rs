@@ -158,8 +158,10 @@ impl<'a> World<'a> {
         let share = |at: u64| tasks / shares + u64::from(at < tasks % shares);
         let loses = scenario.provision.as_ref().is_some_and(crate::Provision::may_lose);
         let ends = scenario.nodes.iter().any(|group| group.until.is_some());
-        let faulty = scenario.faults.any() || loses || ends;
-        let objects = scenario.workload.inputs.map_or(0, |inputs| inputs.objects);
+        let tries_again =
+            scenario.workload.recorded.as_ref().is_some_and(|recorded| recorded.has_retries());
+        let faulty = scenario.faults.any() || loses || ends || tries_again;
+        let objects = scenario.workload.objects();
         let keeps_journal =
             scenario.faults.dispatcher_crash.is_some() || scenario.faults.disk_full.is_some();
         let keeps_notes = scenario.faults.relay_crash.is_some();
@@ -187,7 +189,7 @@ impl<'a> World<'a> {
                 .map(|host| {
                     let is_relay = u64::from(host) >= shares;
                     let keeps = if is_relay { keeps_notes } else { keeps_journal };
-                    Dispatching::new(keeps, scenario.results_bytes)
+                    Dispatching::new(keeps, scenario.results_bytes, seed)
                 })
                 .collect(),
             relays: (0..)
@@ -465,10 +467,20 @@ impl<'a> World<'a> {
             let last = self.arriving.at(workload.tasks - 1);
             last_end = last.after(workload.run.mean());
         } else {
+            // Of tasks that wait for others, when each ends at the earliest.
+            let after = workload.needs().map(|needs| &needs.after);
+            let after = after.filter(|lists| !lists.is_empty());
+            let mut ends: Vec<Nanos> = Vec::new();
             for index in 0..workload.tasks {
-                let run = workload.run_of(self.seed ^ SEED_RUNS, index);
+                let run = workload.tries_of(self.seed ^ SEED_RUNS, index);
                 work += u128::from(run.0);
-                last_end = last_end.max(self.arriving.at(index).after(run));
+                let mut begins = self.arriving.at(index);
+                if let Some(after) = after {
+                    let before = after.of(index).iter().map(|task| ends[*task as usize]);
+                    begins = before.fold(begins, Nanos::max);
+                    ends.push(begins.after(run));
+                }
+                last_end = last_end.max(begins.after(run));
             }
         }
         let arrivals = last_end.since(workload.from);

@@ -8,11 +8,13 @@
 
 mod login;
 mod origin;
+mod push;
 mod question;
 mod respond;
 mod server;
 
 pub use login::{Login, SESSION_S};
+pub use push::{Make, Push, PushOptions, Target, TargetError};
 pub use question::Question;
 pub use server::{Options, ServeError, Server, start};
 

@@ -41,7 +41,7 @@ impl Question {
 }
 
 /// A text as it was before it was written into an address.
-fn decoded(text: &str) -> String {
+pub(crate) fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

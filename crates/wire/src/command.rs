@@ -313,6 +313,7 @@ impl Template {
     /// # Errors
     /// As [`Template::expand`], of what is given.
     pub fn words(&self, rows: &Rows, index: u64, number: u64) -> Result<Vec<Vec<u8>>, DecodeError> {
+        let number = number_of(rows, index, number);
         let (function, argv) = match self {
             Template::Command(template) => {
                 let fill = |values: &[&[u8]]| fill_texts(&template.argv, values, number);
@@ -341,6 +342,7 @@ impl Template {
         index: u64,
         number: u64,
     ) -> Result<Option<Vec<u8>>, DecodeError> {
+        let number = number_of(rows, index, number);
         match self {
             Template::Command(CommandTemplate { streams: Some(text), .. }) => {
                 with_values(rows, index, |values| fill_text(text, values, number)).map(Some)
@@ -352,13 +354,15 @@ impl Template {
     }
 
     /// The command of one task: the `index`-th row of `rows`, where `number`
-    /// is what `{#}` stands for.
+    /// is what `{#}` stands for. In rows of ranges the number of the combination does
+    /// instead: below a relay, the task's own number is another one.
     ///
     /// # Errors
     /// The row is missing or malformed, or a placeholder names a source that
     /// the row does not have.
     pub fn expand(&self, rows: &Rows, index: u64, number: u64) -> Result<Command, DecodeError> {
         let missing = DecodeError::Invalid("row");
+        let number = number_of(rows, index, number);
         match (self, rows) {
             (Template::Each, Rows::Packed(packed)) => {
                 Command::from_bytes(packed.at(index).ok_or(missing)?)
@@ -468,6 +472,16 @@ fn with_values<T>(
             let values: Vec<&[u8]> = values.iter().map(String::as_bytes).collect();
             fill(&values)
         }
+    }
+}
+
+/// What `{#}` stands for in a row.
+fn number_of(rows: &Rows, index: u64, number: u64) -> u64 {
+    match rows {
+        Rows::Computed { factors, offset } if !factors.is_empty() => {
+            offset.saturating_add(index).saturating_add(1)
+        }
+        _ => number,
     }
 }
 

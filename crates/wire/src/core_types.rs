@@ -15,10 +15,12 @@ use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOption, PolicyOptions};
 use falkon_core::dispatch::{
     Access, AccessError, Assigned, Attempts, BatchId, Delivery, Earlier, Explained, FoundObject,
-    Held, HolderStatus, Holdings, Idle, IdleReason, InstanceOptions, Join, Keep, Lease, Lender,
-    NodeClass, ObjectStatus, Obstacle, Offering, Order, Page, PagePlace, PagedOutput, Prepare,
-    Purpose, Record, Remembered, RequestError, Selection, StoredPage, Subtree, Update,
+    Held, HolderStatus, Holdings, Idle, IdleReason, InstanceOptions, Join, Keep, Lease, NodeClass,
+    ObjectStatus, Obstacle, Offering, Order, Page, PagePlace, PagedOutput, Prepare, Purpose,
+    Record, Remembered, RequestError, Selection, Site, Standing, StoredPage, Subtree, Survey,
+    Update,
 };
+use falkon_core::gang::{GangKey, GangOrder, GangReport, GangToken, Member};
 use falkon_core::provision::Waiting;
 use falkon_core::relay::Note;
 use falkon_core::result::{
@@ -42,7 +44,7 @@ macro_rules! wire_newtype {
         }
     )*};
 }
-wire_newtype!(AllocationId, InstanceId, TaskId, ExecutorId, Time, BatchId, ObjectId);
+wire_newtype!(AllocationId, InstanceId, TaskId, ExecutorId, Time, BatchId, ObjectId, GangToken);
 
 wire_enum!(Kind { 0 => Process, 1 => Noop, 2 => Sleep, 3 => Function });
 falkon_core::submission_structs!(wire_struct);
@@ -104,7 +106,7 @@ wire_struct!(DataOrder {
     collects,
     may_leave,
 });
-wire_struct!(Changes { anew, added, removed, named, state, unobtainable, silent });
+wire_struct!(Changes { anew, added, removed, named, state, unobtainable, silent, moved });
 wire_struct!(CacheState { capacity, used, usage });
 wire_struct!(ObjectStatus { id, url, version, size, holders, coming, waiting });
 wire_struct!(HolderStatus { executor, name, holds, connected, lends });
@@ -168,6 +170,7 @@ wire_enum!(IdleReason {
     10 => Unoffered,
     11 => Upstream,
     12 => NoTasks,
+    13 => Kept,
 });
 wire_enum!(Obstacle {
     0 => Tasks { some, count },
@@ -183,6 +186,8 @@ wire_enum!(Obstacle {
     10 => Behind { higher, earlier },
     11 => Turn { some, count },
     12 => Paused,
+    13 => Nodes { nodes, need, offering, executors },
+    14 => FewFree { nodes, free, kept, begins_micros },
 });
 wire_struct!(Offering { executors, away, leaving, suspended, drained, short, emptied, full });
 wire_struct!(Count { objects, bytes });
@@ -254,6 +259,8 @@ wire_struct!(Order {
     discard,
     data,
     leave,
+    heartbeat_micros,
+    gangs,
 });
 wire_struct!(Lease { allocation, leaves_in_micros });
 wire_struct!(Update {
@@ -263,19 +270,46 @@ wire_struct!(Update {
     recalled,
     leaving,
     staged,
+    unstaged,
     kept,
     cache,
     subtree,
+    survey,
     unwritten,
     pace,
+    gangs,
 });
 wire_enum!(Pace { 0 => Behind, 1 => Ahead });
 wire_enum!(Collects { 0 => Itself, 1 => Other(executor) });
 wire_struct!(Unwritten { archive, since, error });
 wire_struct!(Subtree { process, relays, nodes, obtainable, is_unknown_obtainable });
 wire_struct!(Holdings { anew, upto, added, removed });
-wire_struct!(Lender { identity, name, depth, nodes });
-wire_struct!(Waiting { need, tasks, estimate_micros, lasts_micros });
+wire_struct!(Survey { relays, sites });
+wire_struct!(Standing {
+    name,
+    depth,
+    nodes,
+    cpus_milli,
+    used_milli,
+    running,
+    ahead,
+    ended,
+    away_micros
+});
+wire_struct!(Site {
+    relays,
+    queue,
+    node,
+    held,
+    nodes_max,
+    delay_micros,
+    walltime_micros,
+    billing_micros,
+    unmet,
+    requests,
+    reason
+});
+wire_struct!(Waiting { need, tasks, estimate_micros, lasts_micros, nodes });
 wire_struct!(NodeClass { capacity, has_cache, count });
 wire_enum!(Note {
     0 => Identity(identity),
@@ -284,7 +318,14 @@ wire_enum!(Note {
     3 => Gone { below, count },
     4 => Upstream { high, low },
 });
-wire_struct!(Join { incarnation, name, capacity, held, reports, serves, cache, lease });
+wire_struct!(Join { incarnation, name, capacity, held, reports, serves, cache, lease, gangs });
+wire_struct!(GangKey { instance, task, tries });
+wire_struct!(Member { executor, name, serves });
+wire_enum!(GangOrder {
+    0 => Form { key, index, resources, ranks_per_node, token, members },
+    1 => Disband { key },
+});
+wire_enum!(GangReport { 0 => Released { key, usage }, 1 => Broken { key } });
 wire_enum!(Selection { 0 => All, 1 => Runs(runs) });
 wire_struct!(Delivery { instance, from, results, executors, counts, complete, upto, again });
 wire_struct!(PagePlace { file, offset, bytes });
@@ -358,6 +399,10 @@ wire_list!(
     Attempts,
     Prepare,
     Held,
+    GangKey,
+    GangOrder,
+    GangReport,
+    Member,
     Unwritten,
     (ExecutorId, String),
     Object,
@@ -366,12 +411,14 @@ wire_list!(
     Peer,
     ObjectId,
     (ObjectId, u64),
+    (ExecutorId, u64),
     (ObjectId, ExecutorId),
     (ObjectId, Vec<ExecutorId>),
     ExecutorId,
     (Resources, u64),
     Resources,
-    Lender,
+    Site,
+    Standing,
     Waiting,
     NodeClass,
     Note,
@@ -412,6 +459,7 @@ wire_number!(SubmissionPart {
     16 => ObjectVersion,
     17 => TaskWithData,
     18 => Everywhere,
+    19 => Nodes,
 });
 
 /// All errors are arrays of four numbers, of which some need not all.

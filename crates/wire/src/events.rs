@@ -4,8 +4,12 @@
 //! Whatever repeats is left out: instances and times are said when they change, numbers
 //! as differences from the event before, and texts once in a block.
 
+mod needs;
+
+use falkon_core::data::object::ObjectId;
 use falkon_core::data::stage::{Count, Usage};
-use falkon_core::events::{Ended, Event, Run, What};
+use falkon_core::dispatch::diffusion::PolicyName;
+use falkon_core::events::{Ended, Event, NamedObject, Run, What};
 use falkon_core::limits::{EVENT_TEXT_BYTES_MAX, NAME_BYTES_MAX};
 use falkon_core::result::Outcome;
 use falkon_core::task::{AllocationId, ExecutorId, InstanceId, Resources, TaskId, Time};
@@ -42,7 +46,7 @@ kinds! {
     INSTANCE_CREATED = 6, SEALED = 7, CANCELLING = 8, RECOMPUTED = 9, RECOMPUTATION_ENDED = 10,
     INSTANCE_GONE = 11, EXECUTOR_JOINED = 12, EXECUTOR_GONE = 13, EXECUTOR_SUSPENDED = 14,
     PROVISIONED = 15, MISSING = 16, DISPATCHER_STARTED = 17, PAUSED = 18, EXECUTOR_DRAINED = 19,
-    PRIORITIZED = 20, RETRIED = 21,
+    PRIORITIZED = 20, RETRIED = 21, WAITS = 22, USES = 23, MOVED = 24,
 }
 
 /// Why bytes are no block of events.
@@ -80,6 +84,9 @@ pub struct BlockWriter {
     events: u64,
     before: Before,
     texts: HashMap<Arc<str>, u64>,
+    objects: HashMap<ObjectId, u64>,
+    /// The URL of the last object that was new.
+    url: Arc<str>,
 }
 
 impl BlockWriter {
@@ -101,6 +108,8 @@ impl BlockWriter {
         self.events = 0;
         self.before = Before::default();
         self.texts.clear();
+        self.objects.clear();
+        self.url = Arc::default();
     }
 
     /// Adds an event.
@@ -131,10 +140,16 @@ impl BlockWriter {
                 self.run(SUBMITTED, &Run { instance: *instance, first: *first, count: *count });
                 self.text(command);
             }
-            What::InstanceCreated { instance, name } => {
+            What::Waits(waits) => self.waits(waits),
+            What::Uses(uses) => self.uses(uses),
+            What::InstanceCreated { instance, name, policy } => {
                 self.instance(*instance);
-                self.byte(INSTANCE_CREATED);
+                let number = needs::number_of(*policy);
+                self.byte(INSTANCE_CREATED | more(number > 0));
                 self.text(name);
+                if number > 0 {
+                    self.number(number);
+                }
             }
             What::Sealed { instance } => {
                 self.instance(*instance);
@@ -154,12 +169,15 @@ impl BlockWriter {
                 self.byte(INSTANCE_GONE);
                 self.number(u64::from(*expired));
             }
-            What::ExecutorJoined { executor, name, capacity, allocation } => {
-                self.byte(EXECUTOR_JOINED);
+            What::ExecutorJoined { executor, name, capacity, allocation, cache_bytes } => {
+                self.byte(EXECUTOR_JOINED | more(*cache_bytes > 0));
                 self.number(executor.0);
                 self.text(name);
                 self.number(allocation.map_or(0, |id| id.0.saturating_add(1)));
                 self.resources(capacity);
+                if *cache_bytes > 0 {
+                    self.number(*cache_bytes);
+                }
             }
             What::ExecutorGone { executor, why } => {
                 self.byte(EXECUTOR_GONE);
@@ -175,6 +193,12 @@ impl BlockWriter {
                 self.byte(EXECUTOR_DRAINED);
                 self.number(executor.0);
                 self.number(u64::from(*is_drained));
+            }
+            What::Moved { executor, from, bytes } => {
+                self.byte(MOVED);
+                for number in [executor.0, from.0, *bytes] {
+                    self.number(number);
+                }
             }
             What::Paused { instance, is_paused } => {
                 self.instance(*instance);
@@ -212,8 +236,7 @@ impl BlockWriter {
         ];
         let more = more.into_iter().filter(|(is, _)| *is).fold(0, |all, (_, bit)| all | bit);
         self.instance(instance);
-        let extra = if more != 0 { MORE } else { 0 };
-        self.byte(ENDED | several(count) | again(ended.attempts) | extra);
+        self.byte(ENDED | several(count) | again(ended.attempts) | self::more(more != 0));
         self.difference(first.0, self.before.ended);
         self.count_and_attempt(count, ended.attempts);
         self.number(ended.executor.map_or(0, |id| id.0.saturating_add(1)));
@@ -348,19 +371,32 @@ fn again(attempt: u32) -> u8 {
     if attempt == 1 { 0 } else { AGAIN }
 }
 
+fn more(is_more: bool) -> u8 {
+    if is_more { MORE } else { 0 }
+}
+
 /// Reads a block.
 #[derive(Debug, Clone)]
 pub struct BlockReader<'a> {
     rest: &'a [u8],
     before: Before,
     texts: Vec<Arc<str>>,
+    objects: Vec<Arc<NamedObject>>,
+    /// The URL of the last object that was new.
+    url: Arc<str>,
 }
 
 impl<'a> BlockReader<'a> {
     /// Starts at the beginning of a block.
     #[must_use]
     pub fn new(block: &'a [u8]) -> BlockReader<'a> {
-        BlockReader { rest: block, before: Before::default(), texts: Vec::new() }
+        BlockReader {
+            rest: block,
+            before: Before::default(),
+            texts: Vec::new(),
+            objects: Vec::new(),
+            url: Arc::default(),
+        }
     }
 
     /// The next event; `None` at the end.
@@ -404,7 +440,13 @@ impl<'a> BlockReader<'a> {
                 let Run { instance, first, count } = self.run(first)?;
                 What::Submitted { instance, first, count, command: self.text()? }
             }
-            INSTANCE_CREATED => What::InstanceCreated { instance, name: self.text()? },
+            WAITS => What::Waits(self.waits(first)?),
+            USES => What::Uses(self.uses(first)?),
+            INSTANCE_CREATED => {
+                let name = self.text()?;
+                let policy = if first & MORE != 0 { self.policy()? } else { PolicyName::default() };
+                What::InstanceCreated { instance, name, policy }
+            }
             SEALED => What::Sealed { instance },
             CANCELLING => What::Cancelling { run: self.run(first)? },
             RETRIED => What::Retried { run: self.run(first)? },
@@ -416,7 +458,9 @@ impl<'a> BlockReader<'a> {
             EXECUTOR_JOINED => {
                 let (executor, name) = (ExecutorId(self.number()?), self.text()?);
                 let allocation = self.number()?.checked_sub(1).map(AllocationId);
-                What::ExecutorJoined { executor, name, capacity: self.resources()?, allocation }
+                let capacity = self.resources()?;
+                let cache_bytes = if first & MORE != 0 { self.number()? } else { 0 };
+                What::ExecutorJoined { executor, name, capacity, allocation, cache_bytes }
             }
             EXECUTOR_GONE => {
                 What::ExecutorGone { executor: ExecutorId(self.number()?), why: self.text()? }
@@ -428,6 +472,11 @@ impl<'a> BlockReader<'a> {
             EXECUTOR_DRAINED => What::ExecutorDrained {
                 executor: ExecutorId(self.number()?),
                 is_drained: self.number()? != 0,
+            },
+            MOVED => What::Moved {
+                executor: ExecutorId(self.number()?),
+                from: ExecutorId(self.number()?),
+                bytes: self.number()?,
             },
             PRIORITIZED => What::Prioritized { instance, priority: self.code()? },
             PAUSED => What::Paused { instance, is_paused: self.number()? != 0 },

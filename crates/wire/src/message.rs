@@ -18,8 +18,8 @@ use falkon_core::collect::Unwritten;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::CacheState;
 use falkon_core::dispatch::{
-    Access, Delivery, Earlier, Explained, FoundObject, Holdings, Idle, InstanceOptions, Lender,
-    ObjectStatus, Purpose, Selection, Subtree,
+    Access, Delivery, Earlier, Explained, FoundObject, Holdings, Idle, InstanceOptions,
+    ObjectStatus, Purpose, Selection, Standing, Subtree, Survey,
 };
 use falkon_core::provision::Waiting;
 use falkon_core::result::{Counts, Finished, Stream};
@@ -263,6 +263,14 @@ pub enum FromClient {
         /// How many tasks, at most.
         count: u64,
     },
+    /// Ask which tasks are staged, or are not any more, beside what was answered before over
+    /// this connection, for a relay. Answer: [`ToClient::Staged`], when there are some.
+    AwaitStaged {
+        /// Comes back in the answer.
+        request: u64,
+        /// The instance.
+        instance: InstanceId,
+    },
     /// Tasks that wait at a dispatcher above, for a relay: instead of what was said
     /// before over this connection. No answer.
     Unmet {
@@ -305,6 +313,7 @@ wire_enum!(FromClient {
     24 => ReachTail { request, instance, task, stream },
     25 => Retry { request, instance, selection },
     26 => ExplainIdle { request },
+    27 => AwaitStaged { request, instance },
 });
 
 /// The number of a request, from the beginning of a message that need not be
@@ -426,6 +435,8 @@ pub enum ToClient {
         subtree: Subtree,
         /// What has changed in what they hold.
         holdings: Holdings,
+        /// How they do.
+        survey: Box<Survey>,
     },
     /// Tasks were taken back; they end as cancelled.
     Withdrawn {
@@ -433,6 +444,15 @@ pub enum ToClient {
         request: u64,
         /// Runs of them, as (first, count).
         runs: Vec<(u64, u64)>,
+    },
+    /// Tasks that are staged, or are not any more: runs of them, as (first, count).
+    Staged {
+        /// Of the question.
+        request: u64,
+        /// They have ended, and their results follow when what they wrote is safe.
+        staged: Vec<(u64, u64)>,
+        /// They were said to be staged, and are not any more: they run again.
+        unstaged: Vec<(u64, u64)>,
     },
     /// Why tasks wait.
     Explained {
@@ -494,13 +514,14 @@ wire_enum!(ToClient {
     9 => Found { request, found, earlier },
     10 => Reached { request, ticket, access },
     11 => Provision { request, status },
-    12 => Subtree { request, subtree, holdings },
+    12 => Subtree { request, subtree, holdings, survey },
     13 => Withdrawn { request, runs },
     14 => Explained { request, explained },
     15 => Forgotten { request, names },
     16 => Events { request, blocks, next, is_end },
     17 => Retried { request, count, forgotten },
     18 => Idle { request, idle },
+    19 => Staged { request, staged, unstaged },
 });
 
 impl ToClient {
@@ -523,6 +544,7 @@ impl ToClient {
             | ToClient::Provision { .. }
             | ToClient::Subtree { .. }
             | ToClient::Withdrawn { .. }
+            | ToClient::Staged { .. }
             | ToClient::Explained { .. }
             | ToClient::Retried { .. }
             | ToClient::Idle { .. }
@@ -546,11 +568,13 @@ pub struct Status {
     pub executors: Vec<ExecutorStatus>,
     /// Nodes that are to come of its provisioner's queues.
     pub coming: Vec<Coming>,
+    /// Relays that lost their connection, and are not back.
+    pub away: Vec<Standing>,
     /// Where to go on, if there are more instances or executors than one answer
     /// holds.
     pub next: Option<(u64, u64)>,
 }
-wire_struct!(Status { version, started, now, instances, executors, coming, next });
+wire_struct!(Status { version, started, now, instances, executors, coming, away, next });
 
 /// An instance.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -647,9 +671,8 @@ pub struct ExecutorStatus {
     pub cache: Option<CacheStatus>,
     /// How many nodes are below it, if it is a relay.
     pub nodes: Option<u64>,
-    /// The relays below it, if it is one: each followed by those below it in turn, at a
-    /// depth from 1.
-    pub relays: Vec<Lender>,
+    /// The relay that it is, and those below it, each followed by those below it in turn.
+    pub relays: Vec<Standing>,
     /// Archives that it cannot write for now.
     pub unwritten: Vec<Unwritten>,
 }

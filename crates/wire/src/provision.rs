@@ -1,6 +1,7 @@
 //! Messages about provisioning between clients and a dispatcher.
 
 use crate::codec::{wire_enum, wire_list, wire_struct};
+use falkon_core::dispatch::Site;
 use falkon_core::task::{AllocationId, Resources, Time};
 
 /// A client's request to the provisioner.
@@ -73,8 +74,10 @@ pub struct ProvisionStatus {
     pub allocations: Vec<AllocationStatus>,
     /// The last decisions, the oldest first.
     pub log: Vec<ProvisionLine>,
+    /// The queues of dispatchers below relays, unless one queue was asked for.
+    pub sites: Vec<Site>,
 }
-wire_struct!(ProvisionStatus { now, queues, allocations, log });
+wire_struct!(ProvisionStatus { now, queues, allocations, log, sites });
 
 /// A queue of a batch scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -2,18 +2,15 @@
 
 use super::select::{Meant, Selected, select};
 use super::{ThreadArgs, report, unreadable};
-use crate::exit::{Exit, runtime};
+use crate::exit::Exit;
+use crate::mounting::{Signals, refused, wait};
 use clap::Args;
 use falkon_archive::{Archive, Counts, Library, ReadError, Shown, View, ViewError};
-use falkon_fuse::{Attributes, Entry, Files, MountError, Mounted, Totals, Unreadable, serve};
+use falkon_fuse::{Attributes, Entry, Files, Mounted, Totals, Unreadable, serve};
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::oneshot;
 
 /// Members that cannot be read and are reported, each once.
 const REPORTED_MAX: usize = 1000;
@@ -42,6 +39,7 @@ pub(super) fn mount(args: &MountArgs) -> Result<Exit, Exit> {
     }
     let (library, ready) = library(selected)?;
     let source: Vec<String> = args.archives.iter().map(|one| one.display().to_string()).collect();
+    let signals = Signals::new()?;
     let mounted = Mounted::new(&args.directory, &source.join(" ")).map_err(|error| {
         refused(error, "`falkon archive get` copies members to a directory without FUSE")
     })?;
@@ -49,7 +47,7 @@ pub(super) fn mount(args: &MountArgs) -> Result<Exit, Exit> {
     match serve(&mounted, &files, args.threads.number()) {
         Ok(threads) => {
             report(ready.line(mounted.path()));
-            wait(mounted, threads)
+            wait(mounted, threads, signals)
         }
         Err(error) => {
             let failed = format!("cannot show files at {}: {error}", mounted.path().display());
@@ -127,16 +125,6 @@ fn is_elsewhere(archive: &Path, directory: &Path) -> Result<(), Exit> {
     }
 }
 
-/// What else can be done where nothing can be mounted is said by `instead`.
-pub(crate) fn refused(error: MountError, instead: &str) -> Exit {
-    match error {
-        MountError::Place { .. } | MountError::NoDirectory { .. } | MountError::Stale { .. } => {
-            Exit::usage(error)
-        }
-        error => Exit::failure(format_args!("{error}; {instead}")),
-    }
-}
-
 impl Ready {
     fn line(&self, path: &Path) -> String {
         let path = path.display();
@@ -167,57 +155,6 @@ fn left_out(counts: Counts) -> Option<String> {
     };
     let parts: Vec<String> = doubled.into_iter().chain(others).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
-}
-
-/// Waits until it is unmounted, or to be.
-pub(crate) fn wait(
-    mounted: Mounted,
-    threads: Vec<JoinHandle<io::Result<()>>>,
-) -> Result<Exit, Exit> {
-    let (sender, ended) = oneshot::channel();
-    let joining = std::thread::Builder::new().name("mount".to_owned()).spawn(move || {
-        let joined = threads.into_iter().map(|thread| match thread.join() {
-            Ok(done) => done,
-            Err(_) => Err(io::Error::other("a thread of the file system panicked")),
-        });
-        let all: Vec<io::Result<()>> = joined.collect();
-        // Nobody waits any more if a signal has come.
-        let _ = sender.send(all.into_iter().collect::<io::Result<()>>());
-    });
-    let unmounted = joining.and_then(|_| {
-        let runtime = runtime().map_err(|_| io::Error::other("there is no event loop"))?;
-        runtime.block_on(async {
-            let [mut hangup, mut interrupt, mut terminate] = [
-                signal(SignalKind::hangup())?,
-                signal(SignalKind::interrupt())?,
-                signal(SignalKind::terminate())?,
-            ];
-            tokio::select! {
-                done = ended => Ok(Some(done)),
-                _ = hangup.recv() => Ok(None),
-                _ = interrupt.recv() => Ok(None),
-                _ = terminate.recv() => Ok(None),
-            }
-        })
-    });
-    let path = mounted.path().to_owned();
-    let failed = |error: io::Error| {
-        Exit::failure(format_args!("stopped showing files at {}: {error}", path.display()))
-    };
-    match unmounted {
-        Ok(Some(Ok(Ok(())))) => {
-            mounted.removed();
-            Ok(Exit::Success)
-        }
-        Ok(None) => mounted.unmount().map(|()| Exit::Success).map_err(Exit::failure),
-        other => {
-            let _ = mounted.unmount();
-            Err(failed(match other {
-                Ok(Some(Ok(Err(error)))) | Err(error) => error,
-                _ => io::Error::other("its threads have ended"),
-            }))
-        }
-    }
 }
 
 /// The members of archives, for the file system.

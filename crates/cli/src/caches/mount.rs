@@ -6,8 +6,8 @@ mod read;
 use super::Asking;
 use super::list::counted;
 use crate::access::{connect, only_instance};
-use crate::archive::{mount_refused, wait_unmounted};
 use crate::exit::{Exit, runtime, say};
+use crate::mounting::{Signals, refused, wait};
 use clap::Args;
 use falkon_core::data::object::Object;
 use falkon_core::dispatch::ObjectStatus;
@@ -46,8 +46,9 @@ fn show(args: &MountArgs) -> Result<Exit, Exit> {
     let runtime = runtime()?;
     let objects = runtime.block_on(held(&access, instance))?;
     let (tree, left_out) = Tree::of(objects);
+    let signals = Signals::new()?;
     let mounted = Mounted::new(&args.directory, "falkon").map_err(|error| {
-        mount_refused(error, "`falkon data get` copies an object to a file without FUSE")
+        refused(error, "`falkon data get` copies an object to a file without FUSE")
     })?;
     let (files, path) = (tree.files(), mounted.path().to_owned());
     let place = Place { access, instance, runtime: runtime.handle().clone() };
@@ -67,7 +68,7 @@ fn show(args: &MountArgs) -> Result<Exit, Exit> {
                 let left_out = counted(left_out, "object", "objects");
                 say(format_args!("left out {left_out} whose size or key makes no file"));
             }
-            wait_unmounted(mounted, threads)
+            wait(mounted, threads, signals)
         }
         Err(error) => {
             let failed = format!("cannot show files at {}: {error}", mounted.path().display());

@@ -12,12 +12,14 @@ use falkon_core::task::{ExecutorId, InstanceId, Time};
 pub(crate) enum Kind {
     /// Instances that are created, sealed, paused or gone
     Instances,
-    /// Tasks that are accepted
+    /// Tasks that are accepted, and what they wait for, read and write
     Submitted,
     /// Tasks that are assigned to executors, or come back from them
     Assigned,
     /// Tasks that end
     Ended,
+    /// Bytes of data objects that executors have from each other
+    Transfers,
     /// Executors that join, leave, are suspended or drained
     Executors,
     /// What the provisioner decides
@@ -34,11 +36,12 @@ impl Kind {
             | What::Paused { .. }
             | What::Prioritized { .. }
             | What::InstanceGone { .. } => Kind::Instances,
-            What::Submitted { .. } => Kind::Submitted,
+            What::Submitted { .. } | What::Waits(_) | What::Uses(_) => Kind::Submitted,
             What::Assigned { .. }
             | What::Requeued { .. }
             | What::Retried { .. }
             | What::Recomputed { .. } => Kind::Assigned,
+            What::Moved { .. } => Kind::Transfers,
             What::Ended(_) | What::Cancelling { .. } | What::RecomputationEnded { .. } => {
                 Kind::Ended
             }
@@ -122,11 +125,14 @@ fn about(what: &What) -> (Option<InstanceId>, Option<(u64, u64)>) {
         | What::Retried { run }
         | What::RecomputationEnded { run, .. } => tasks(run),
         What::Ended(ended) => tasks(&ended.run),
+        What::Waits(waits) => tasks(&waits.run),
+        What::Uses(uses) => tasks(&uses.run),
         What::DispatcherStarted { .. }
         | What::ExecutorJoined { .. }
         | What::ExecutorGone { .. }
         | What::ExecutorSuspended { .. }
         | What::ExecutorDrained { .. }
+        | What::Moved { .. }
         | What::Provisioned { .. }
         | What::Missing { .. } => (None, None),
     }
@@ -135,6 +141,7 @@ fn about(what: &What) -> (Option<InstanceId>, Option<(u64, u64)>) {
 fn executor_of(what: &What) -> Option<ExecutorId> {
     match what {
         What::Assigned { executor, .. }
+        | What::Moved { executor, .. }
         | What::ExecutorJoined { executor, .. }
         | What::ExecutorGone { executor, .. }
         | What::ExecutorSuspended { executor, .. }

@@ -2,9 +2,11 @@
 
 use super::Names;
 use falkon_core::data::stage::Count;
-use falkon_core::events::{Ended, Event, Run, What};
+use falkon_core::dispatch::diffusion::PolicyName;
+use falkon_core::events::{Ended, Event, NamedObject, Run, Uses, Waits, What};
 use falkon_core::result::{Outcome, Status};
 use falkon_core::task::{ExecutorId, InstanceId, Resources, Time};
+use std::sync::Arc;
 
 /// Adds an event's line.
 pub(crate) fn write(event: &Event, names: &Names, out: &mut Vec<u8>) {
@@ -13,12 +15,17 @@ pub(crate) fn write(event: &Event, names: &Names, out: &mut Vec<u8>) {
     line.text("event", name(&event.what));
     match &event.what {
         What::DispatcherStarted { version } => line.text("version", version),
-        What::InstanceCreated { instance, name } => {
+        What::InstanceCreated { instance, name, policy } => {
             line.number("instance", instance.0);
             if !name.is_empty() {
                 line.text("name", name);
             }
+            if *policy != PolicyName::default() {
+                line.text("policy", &policy.to_string());
+            }
         }
+        What::Waits(waits) => line.waits(waits),
+        What::Uses(uses) => line.uses(uses),
         What::Submitted { instance, first, count, command } => {
             let run = Run { instance: *instance, first: *first, count: *count };
             line.run(&run);
@@ -47,12 +54,15 @@ pub(crate) fn write(event: &Event, names: &Names, out: &mut Vec<u8>) {
             line.number("instance", instance.0);
             line.word("expired", if *expired { "true" } else { "false" });
         }
-        What::ExecutorJoined { executor, name, capacity, allocation } => {
+        What::ExecutorJoined { executor, name, capacity, allocation, cache_bytes } => {
             line.number("executor", executor.0);
             line.text("name", name);
             line.capacity(capacity);
             if let Some(allocation) = allocation {
                 line.number("allocation", allocation.0);
+            }
+            if *cache_bytes > 0 {
+                line.number("cache_bytes", *cache_bytes);
             }
         }
         What::ExecutorGone { executor, why } => {
@@ -64,6 +74,14 @@ pub(crate) fn write(event: &Event, names: &Names, out: &mut Vec<u8>) {
             line.time("until", *until);
         }
         What::ExecutorDrained { executor, .. } => line.executor(Some(*executor), names),
+        What::Moved { executor, from, bytes } => {
+            line.executor(Some(*executor), names);
+            line.number("from", from.0);
+            if let Some(name) = names.executor(*from) {
+                line.text("from_name", name);
+            }
+            line.number("bytes", *bytes);
+        }
         What::Paused { instance, .. } => line.number("instance", instance.0),
         What::Prioritized { instance, priority } => {
             line.number("instance", instance.0);
@@ -84,6 +102,8 @@ fn name(what: &What) -> &'static str {
         What::DispatcherStarted { .. } => "dispatcher_started",
         What::InstanceCreated { .. } => "instance_created",
         What::Submitted { .. } => "submitted",
+        What::Waits(_) => "waits",
+        What::Uses(_) => "uses",
         What::Sealed { .. } => "sealed",
         What::Assigned { .. } => "assigned",
         What::Requeued { .. } => "requeued",
@@ -101,6 +121,7 @@ fn name(what: &What) -> &'static str {
         What::Paused { is_paused: true, .. } => "paused",
         What::Paused { .. } => "resumed",
         What::Prioritized { .. } => "prioritized",
+        What::Moved { .. } => "moved",
         What::Provisioned { .. } => "provisioned",
         What::Missing { .. } => "missing",
     }
@@ -172,6 +193,49 @@ impl<'a> Object<'a> {
         if let Some(name) = names.executor(executor) {
             self.text("executor_name", name);
         }
+    }
+
+    fn waits(&mut self, waits: &Waits) {
+        self.run(&waits.run);
+        self.list("after", waits.before.iter(), |item, before| {
+            item.number("first", before.first.0);
+            item.number("count", before.count);
+            if before.moves {
+                item.word("moves", "true");
+            }
+        });
+    }
+
+    fn uses(&mut self, uses: &Uses) {
+        self.run(&uses.run);
+        let object = |item: &mut Object, object: &Arc<NamedObject>| {
+            item.text("object", &object.id.to_string());
+            item.text("url", &object.url);
+            if let Some(size) = object.size {
+                item.number("bytes", size);
+            }
+        };
+        self.list("inputs", uses.inputs.iter(), object);
+        self.list("outputs", uses.outputs.iter(), object);
+    }
+
+    /// A list of objects, unless it is empty.
+    fn list<T>(
+        &mut self,
+        key: &str,
+        items: impl ExactSizeIterator<Item = T>,
+        each: impl Fn(&mut Object, T),
+    ) {
+        if items.len() == 0 {
+            return;
+        }
+        self.key(key);
+        for (number, item) in items.enumerate() {
+            self.out.extend_from_slice(if number == 0 { b"[{" } else { b",{" });
+            each(&mut Object { out: self.out, is_first: true }, item);
+            self.out.push(b'}');
+        }
+        self.out.push(b']');
     }
 
     fn outcome(&mut self, outcome: Outcome) {

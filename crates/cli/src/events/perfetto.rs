@@ -409,6 +409,7 @@ mod tests {
             name: "node".into(),
             capacity: Resources::default(),
             allocation: None,
+            cache_bytes: 0,
         };
         let mut events = vec![Event { at: Time(1), what: joined(0) }];
         // Two slots each on two executors, and tasks of different lengths.

@@ -2,9 +2,13 @@
 
 use super::Names;
 use crate::query::{counted, printable};
-use falkon_core::events::{Ended, Event, Run, What};
+use falkon_core::events::{Ended, Event, NamedObject, Run, Uses, Waits, What};
 use falkon_core::result::Outcome;
 use falkon_core::task::ExecutorId;
+use std::sync::Arc;
+
+/// How many items of a list a line names.
+const NAMED_MAX: usize = 3;
 
 /// Adds an event's line.
 pub(super) fn write(event: &Event, names: &Names, out: &mut Vec<u8>) {
@@ -15,7 +19,7 @@ pub(super) fn write(event: &Event, names: &Names, out: &mut Vec<u8>) {
 fn words(what: &What, names: &Names) -> String {
     match what {
         What::DispatcherStarted { version } => format!("dispatcher {version} started"),
-        What::InstanceCreated { instance, name } => match name.is_empty() {
+        What::InstanceCreated { instance, name, .. } => match name.is_empty() {
             true => format!("instance {instance} created"),
             false => format!("instance {instance} created: {name}"),
         },
@@ -23,6 +27,8 @@ fn words(what: &What, names: &Names) -> String {
             let run = Run { instance: *instance, first: *first, count: *count };
             format!("{} submitted: {command}", tasks(&run))
         }
+        What::Waits(waits) => waits_words(waits),
+        What::Uses(uses) => uses_words(uses),
         What::Sealed { instance } => format!("instance {instance} takes no more tasks"),
         What::Assigned { run, executor, attempt } => {
             let attempt = match attempt {
@@ -45,7 +51,7 @@ fn words(what: &What, names: &Names) -> String {
         }
         What::InstanceGone { instance, expired: true } => format!("instance {instance} expired"),
         What::InstanceGone { instance, .. } => format!("instance {instance} destroyed"),
-        What::ExecutorJoined { executor, name, capacity, allocation } => {
+        What::ExecutorJoined { executor, name, capacity, allocation, .. } => {
             let from = allocation.map_or_else(String::new, |id| format!(", allocation {}", id.0));
             format!("executor {} ({name}) joined with {capacity}{from}", executor.0)
         }
@@ -59,6 +65,12 @@ fn words(what: &What, names: &Names) -> String {
             true => format!("{} drained", named(*executor, names)),
             false => format!("{} not drained any more", named(*executor, names)),
         },
+        What::Moved { executor, from, bytes } => format!(
+            "{} had {} from {}",
+            named(*executor, names),
+            counted(*bytes, "byte"),
+            named(*from, names)
+        ),
         What::Paused { instance, is_paused } => match is_paused {
             true => format!("instance {instance} paused"),
             false => format!("instance {instance} resumed"),
@@ -77,6 +89,36 @@ fn tasks(Run { instance, first, count }: &Run) -> String {
     match count {
         1 => format!("task {instance}/{first}"),
         _ => format!("tasks {instance}/{first}-{}", first.0 + (count - 1)),
+    }
+}
+
+fn waits_words(waits: &Waits) -> String {
+    let shown = |before: &falkon_core::events::Before| {
+        let (first, by) = (before.first.0, if before.moves { waits.run.count - 1 } else { 0 });
+        match before.count.saturating_add(by) {
+            1 => first.to_string(),
+            more => format!("{first}-{}", first.saturating_add(more - 1)),
+        }
+    };
+    format!("{} after {}", tasks(&waits.run), some(&waits.before, shown))
+}
+
+fn uses_words(uses: &Uses) -> String {
+    let list = |verb: &str, objects: &[Arc<NamedObject>]| match objects {
+        [] => String::new(),
+        _ => format!(" {verb} {}", some(objects, |object| object.url.to_string())),
+    };
+    let read = list("read", &uses.inputs);
+    let both = if read.is_empty() || uses.outputs.is_empty() { "" } else { " and" };
+    format!("{}{read}{both}{}", tasks(&uses.run), list("write", &uses.outputs))
+}
+
+/// The first items of a list, and how many more there are.
+fn some<T>(items: &[T], shown: impl Fn(&T) -> String) -> String {
+    let named: Vec<String> = items.iter().take(NAMED_MAX).map(shown).collect();
+    match items.len().saturating_sub(NAMED_MAX) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
     }
 }
 

@@ -223,6 +223,12 @@ pub(crate) enum PlanError {
         /// The builtin.
         name: String,
     },
+    /// A task on several executors whose memory is to be found out.
+    #[error(
+        "--memory auto is for tasks on one node: say how much memory a task with --nodes-per-task \
+         has on each of its nodes, or leave --memory out"
+    )]
+    GangMemory,
     /// `@sleep` without one number of seconds.
     #[error("@sleep takes one number of seconds, such as `@sleep 0.5`, not {given}")]
     Sleep {

@@ -18,7 +18,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use falkon_core::task::{Resources, TaskClass};
 use kinds::OptionKind;
 pub(crate) use kinds::{
-    Copies, Count, Cpus, Custom, Duration, Estimate, Memory, MemoryLimit, Priority,
+    Copies, Count, Cpus, Custom, Duration, Estimate, Memory, MemoryLimit, Nodes, Priority, Ranks,
 };
 use serde::de::{self, MapAccess};
 
@@ -200,6 +200,24 @@ class_options! {
         note: "",
         without: "added to",
         given: Everywhere,
+    }
+    /// How many executors run each task together, as an MPI program does: all else that a task
+    /// holds, it holds on each of them
+    nodes_per_task: Nodes at nodes = "nodes-per-task" {
+        page: "how many executors run the task together, at most 4096, as an MPI program does: all \
+               else that it holds, it holds on each of them",
+        note: "nodes",
+        without: "",
+        given: ToPrograms,
+    }
+    /// How many processes of a task launchers such as mpiexec start on each of its nodes
+    /// [default: one for each whole CPU that it holds there]
+    ranks_per_node: Ranks at ranks_per_node = "ranks-per-node" {
+        page: "how many processes of the task launchers such as `mpiexec` start on each of its \
+               nodes, at most 65535",
+        note: "ranks per node",
+        without: "else one for each whole CPU there",
+        given: ToPrograms,
     }
     /// Kill and fail a task that runs longer: 30, 30s, 5m, 1h30m; 0 is no limit
     timeout: Duration at timeout_micros = "timeout" {

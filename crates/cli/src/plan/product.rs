@@ -2,6 +2,7 @@
 
 use super::args::{PlanArgs, TaskOptions};
 use super::error::PlanError;
+use super::gang;
 use super::graph::{Dependencies, GraphBuilder, Made};
 use super::limits::{OUTPUT_TASKS_MAX, PLAN_TASKS_MAX};
 use super::objects;
@@ -62,6 +63,7 @@ impl Product {
         }
         sources.write_decimals(&mut template);
         let class = class(&args.options, kind);
+        gang::check(&class)?;
         let product = Product { sources, template, class, count };
         if let Some(command) = product.command(0) {
             objects::check(&command, &product.class)?;

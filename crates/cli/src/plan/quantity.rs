@@ -104,9 +104,33 @@ pub(crate) fn keep_for(text: &str) -> Result<KeepFor, QuantityError> {
 /// # Errors
 /// The text is no such duration, or beyond 64 bits of microseconds.
 pub(crate) fn duration_micros(text: &str) -> Result<u64, QuantityError> {
+    let mut total = 0u64;
+    let add = |seconds| {
+        total = total.checked_add(seconds_to_micros(seconds)?)?;
+        Some(())
+    };
+    for_each_part(text, add)?;
+    Ok(total)
+}
+
+/// Seconds in a duration, as for [`duration_micros`]; parts of a microsecond count.
+///
+/// # Errors
+/// The text is no duration, or not a finite one.
+pub(crate) fn duration_seconds(text: &str) -> Result<f64, QuantityError> {
+    let mut total = 0.0;
+    let add = |seconds| {
+        total += seconds;
+        f64::is_finite(total).then_some(())
+    };
+    for_each_part(text, add)?;
+    Ok(total)
+}
+
+/// Hands out the parts of a duration, in seconds, as long as they are taken.
+fn for_each_part(text: &str, mut add: impl FnMut(f64) -> Option<()>) -> Result<(), QuantityError> {
     let wrong = || QuantityError::Duration(text.to_owned());
     let mut rest = text.trim();
-    let mut total = 0u64;
     let mut plain = true;
     loop {
         let (value, after) = number(rest).ok_or_else(wrong)?;
@@ -122,11 +146,10 @@ pub(crate) fn duration_micros(text: &str) -> Result<u64, QuantityError> {
             "d" => 86400.0,
             _ => return Err(wrong()),
         };
-        let micros = seconds_to_micros(value * seconds).ok_or_else(wrong)?;
-        total = total.checked_add(micros).ok_or_else(wrong)?;
+        add(value * seconds).ok_or_else(wrong)?;
         plain = false;
         if after.is_empty() {
-            return Ok(total);
+            return Ok(());
         }
         rest = after;
     }
@@ -250,6 +273,17 @@ pub(crate) fn coarse_estimate(micros: u64) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn parts_of_a_microsecond_count_where_they_are_meant() {
+        for (text, seconds) in [("0.25us", 0.25e-6), ("1h0.5us", 3_600.000_000_5), ("2.5", 2.5)] {
+            let read = duration_seconds(text).unwrap();
+            assert!((read - seconds).abs() <= 1e-12 * seconds, "{text}: {read}");
+        }
+        for text in ["", "us", "1x", "-1s", "1s2"] {
+            assert!(duration_seconds(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn durations_are_read() {

@@ -50,9 +50,10 @@ impl Submissions<'_> {
     fn of_product(&self, product: &Product) -> Submission {
         let (index, run) = self.run_at(self.next);
         let selected = self.plan.selection.is_some();
-        // A selected task's position is not its number.
-        let numbered = selected && product.is_numbered();
-        let factors = product.factors().filter(|_| !numbered);
+        // Stored rows have the number in them: that of a task that is selected, or that
+        // runs below a relay, is another one there.
+        let is_numbered = product.is_numbered();
+        let factors = product.factors();
         let computable = factors.is_some();
         let computed = factors.filter(|_| !selected || run >= COMPUTED_RUN_TASKS_MIN);
         let mut template = self.plan.template.clone();
@@ -63,10 +64,10 @@ impl Submissions<'_> {
                 (Rows::Computed { factors, offset: index }, run.min(most))
             }
             None => {
-                if numbered {
+                if is_numbered {
                     template = Arc::new(product.template_with_number_in_row().to_bytes());
                 }
-                let rows = self.product_rows(product, numbered, computable);
+                let rows = self.product_rows(product, is_numbered, computable);
                 let count = rows.len();
                 (Rows::Packed(rows), count)
             }

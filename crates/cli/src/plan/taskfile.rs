@@ -5,6 +5,7 @@ pub(crate) mod fields;
 use super::args::TaskOptions;
 use super::call;
 use super::error::{PlanError, TaskError, TaskErrors};
+use super::gang;
 use super::graph::GraphBuilder;
 use super::listed::ListBuilder;
 use super::objects;
@@ -264,7 +265,9 @@ impl Defaults {
         if kind == Kind::Function && command.stdin.is_some() {
             return Err(PlanError::CallWith { other: "`stdin`" });
         }
-        Ok((command, TaskClass { unpacks, ..self.class(fields, kind) }))
+        let class = TaskClass { unpacks, ..self.class(fields, kind) };
+        gang::check(&class)?;
+        Ok((command, class))
     }
 
     /// The function that a task calls, and its arguments.

@@ -7,6 +7,7 @@
 
 use super::args::TaskOptions;
 use super::error::{PlanError, WorkflowError};
+use super::gang;
 use super::graph::GraphBuilder;
 use super::listed::ListBuilder;
 use super::options::{ClassOptions, Cpus, Estimate, Priority};
@@ -123,7 +124,9 @@ pub(crate) fn read(
             graph.after(number, parent.bytes());
         }
         graph.files(number, command.cwd.as_deref(), &command.inputs, &command.outputs);
-        list.push(&command, task.id.bytes(), class(options, kind, entry))?;
+        let class = class(options, kind, entry);
+        gang::check(&class)?;
+        list.push(&command, task.id.bytes(), class)?;
     }
     Ok(())
 }

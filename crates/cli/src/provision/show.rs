@@ -1,5 +1,6 @@
 //! Queues, allocations and decisions, for people and for programs.
 
+use super::sites;
 use crate::exit::Exit;
 use crate::query::print;
 use falkon_core::task::{MILLI, Time};
@@ -189,7 +190,9 @@ pub(super) fn plan(status: &ProvisionStatus, as_json: bool) -> Exit {
         }
         line
     });
-    printed(&lines.collect::<String>())
+    let mut text = lines.collect::<String>();
+    text.push_str(&sites::table(&status.sites));
+    printed(&text)
 }
 
 fn line_json(line: &ProvisionLine) -> Value {
@@ -242,5 +245,6 @@ fn json(status: &ProvisionStatus) -> Value {
         })
         .collect();
     let log: Vec<Value> = status.log.iter().map(line_json).collect();
-    json!({ "queues": queues, "allocations": allocations, "log": log })
+    let sites: Vec<Value> = status.sites.iter().map(sites::json).collect();
+    json!({ "queues": queues, "allocations": allocations, "log": log, "sites": sites })
 }

@@ -214,6 +214,22 @@ fn sentence(obstacle: &Obstacle) -> String {
                 false => format!("it is for {executor} alone, which is not connected"),
             }
         }
+        Obstacle::Nodes { nodes, need, offering, executors } => format!(
+            "it runs on {nodes} nodes together, of {executors} that there are {offering} offer what \
+             it needs on each ({need}), and those below relays do not count: start more executors, \
+             or ask for fewer nodes"
+        ),
+        Obstacle::FewFree { nodes, free, kept, begins_micros } => {
+            let when = match (kept, begins_micros) {
+                (true, Some(micros)) => {
+                    let seconds = *micros as f64 / 1e6;
+                    format!("; room is kept for it, and is expected in {seconds:.0} s")
+                }
+                (true, None) => "; room is kept for it as it comes free".to_owned(),
+                (false, _) => String::new(),
+            };
+            format!("it waits until {nodes} nodes are free together, and {free} are{when}")
+        }
         Obstacle::Emptied { executor } => {
             format!("{} takes nothing else until it has room for it", printable(executor))
         }
@@ -342,6 +358,20 @@ fn obstacle_json(obstacle: &Obstacle) -> Value {
         Obstacle::Own { executor, connected } => {
             json!({"kind": "own", "executor": executor, "connected": connected})
         }
+        Obstacle::Nodes { nodes, need, offering, executors } => json!({
+            "kind": "nodes",
+            "nodes": nodes,
+            "need": need.to_string(),
+            "offering": offering,
+            "executors": executors,
+        }),
+        Obstacle::FewFree { nodes, free, kept, begins_micros } => json!({
+            "kind": "few_free",
+            "nodes": nodes,
+            "free": free,
+            "kept": kept,
+            "begins_in": begins_micros.map(|micros| micros as f64 / 1e6),
+        }),
         Obstacle::Emptied { executor } => json!({"kind": "emptied", "executor": executor}),
         Obstacle::Data { holders, some } => {
             json!({"kind": "data", "holders": holders, "some": some})

@@ -5,12 +5,13 @@ mod instances;
 
 pub(crate) use instances::json as instance_json;
 
+use super::tree;
 use crate::exit::Exit;
 use crate::plan::script;
 use crate::progress::span;
 use crate::results::TaskResult;
 use falkon_core::collect::Unwritten;
-use falkon_core::dispatch::Lender;
+use falkon_core::dispatch::Standing;
 use falkon_core::result::Outcome;
 use falkon_core::task::{MILLI, Resources, Time};
 use falkon_wire::message::{ExecutorStatus, Status, TaskInfo};
@@ -31,9 +32,6 @@ pub fn print(text: &str) -> Option<Exit> {
 /// The narrowest columns of names: of instances, and of executors.
 const NAME_CHARS_MIN: usize = 16;
 const HOST_CHARS_MIN: usize = 24;
-
-/// How deep relays are indented at most.
-const INDENTS_MAX: usize = 16;
 
 /// Executors that are listed one by one unless all are asked for.
 const EXECUTORS_LISTED_MAX: usize = 32;
@@ -57,7 +55,7 @@ pub(super) fn status_as_json(status: &Status) -> Exit {
     print(&format!("{}\n", status_json(status))).unwrap_or(Exit::Success)
 }
 
-fn status_text(status: &Status, Listing { all, tree }: Listing) -> String {
+fn status_text(status: &Status, listing: Listing) -> String {
     let up = status.now.since(status.started) as f64 / 1e6;
     let mut text = format!(
         "dispatcher {}, up {}, {}, {}\n",
@@ -71,7 +69,7 @@ fn status_text(status: &Status, Listing { all, tree }: Listing) -> String {
     for line in coming(&status.coming) {
         text.push_str(&format!("\n{line}\n"));
     }
-    let listed_max = if all { usize::MAX } else { EXECUTORS_LISTED_MAX };
+    let listed_max = if listing.all { usize::MAX } else { EXECUTORS_LISTED_MAX };
     let (listed, others) = listed(&status.executors, listed_max);
     let wide = width(listed.iter().map(|executor| executor.name.as_str()), HOST_CHARS_MIN);
     if !status.executors.is_empty() {
@@ -82,15 +80,16 @@ fn status_text(status: &Status, Listing { all, tree }: Listing) -> String {
     }
     for executor in listed {
         text.push_str(&executor_line(executor, status.now, wide));
-        for relay in executor.relays.iter().filter(|_| tree) {
+        for relay in executor.relays.iter().skip(1).filter(|_| listing.tree) {
             text.push_str(&relay_line(relay, wide));
         }
     }
     if !others.is_empty() {
         text.push_str(&others_line(&others, wide));
     }
+    text.push_str(&away(&status.away));
     text.push_str(&unwritten(&status.executors, status.now, listed_max));
-    text.push_str(&caches::table(&status.executors, all));
+    text.push_str(&caches::table(&status.executors, listing.all));
     text
 }
 
@@ -127,11 +126,31 @@ fn executor_line(executor: &ExecutorStatus, now: Time, wide: usize) -> String {
 }
 
 /// A relay below an executor that is one.
-fn relay_line(relay: &Lender, wide: usize) -> String {
-    let indent = "  ".repeat(usize::try_from(relay.depth).unwrap_or(usize::MAX).min(INDENTS_MAX));
-    let name = format!("{indent}{}", printable(&relay.name));
+fn relay_line(relay: &Standing, wide: usize) -> String {
+    let name = format!("{}{}", tree::indent(relay), printable(&relay.name));
     let nodes = counted(relay.nodes, "node");
-    format!("{:>5}  {name:<wide$} {:>8} {:>8} {:>8}  a relay to {nodes}\n", "", "", "", "")
+    let free = relay.cpus_milli.saturating_sub(relay.used_milli) as f64 / f64::from(MILLI);
+    let tasks = relay.running.saturating_add(relay.ahead);
+    let away = relay.away_micros.map(|micros| format!(" (away for {})", span(micros as f64 / 1e6)));
+    format!(
+        "{:>5}  {name:<wide$} {free:>8} {tasks:>8} {:>8}  a relay to {nodes}{}\n",
+        "",
+        relay.ahead,
+        away.unwrap_or_default()
+    )
+}
+
+/// Relays that were here and are away, a line for each.
+fn away(relays: &[Standing]) -> String {
+    let line = |relay: &Standing| {
+        let micros = relay.away_micros.unwrap_or(0);
+        format!(
+            "\nrelay {} lost its connection {} ago and is not back\n",
+            printable(&relay.name),
+            span(micros as f64 / 1e6)
+        )
+    };
+    relays.iter().map(line).collect()
 }
 
 /// The totals of executors that are not listed.
@@ -225,7 +244,7 @@ pub(crate) fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-pub(super) fn resources_json(resources: &Resources) -> Value {
+pub(crate) fn resources_json(resources: &Resources) -> Value {
     let custom: serde_json::Map<String, Value> =
         resources.custom.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
     json!({
@@ -244,10 +263,6 @@ fn unwritten_json(unwritten: &Unwritten) -> Value {
     })
 }
 
-fn relay_json(relay: &Lender) -> Value {
-    json!({ "name": relay.name, "depth": relay.depth, "nodes": relay.nodes })
-}
-
 /// An executor, for programs.
 pub(crate) fn executor_json(executor: &ExecutorStatus) -> Value {
     json!({
@@ -262,7 +277,7 @@ pub(crate) fn executor_json(executor: &ExecutorStatus) -> Value {
         "prefetched": executor.prefetched,
         "cache": executor.cache.as_ref().map(caches::json),
         "nodes": executor.nodes,
-        "relays": executor.relays.iter().map(relay_json).collect::<Vec<_>>(),
+        "relays": executor.relays.iter().map(tree::json).collect::<Vec<_>>(),
         "unwritten": executor.unwritten.iter().map(unwritten_json).collect::<Vec<_>>(),
     })
 }
@@ -284,6 +299,7 @@ fn status_json(status: &Status) -> Value {
         "instances": instances,
         "executors": executors,
         "coming": coming,
+        "away": status.away.iter().map(tree::json).collect::<Vec<_>>(),
     })
 }
 

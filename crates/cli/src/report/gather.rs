@@ -135,7 +135,7 @@ impl Gathered {
     pub(super) fn add(&mut self, event: &Event, repeats: bool) {
         self.now = self.now.max(event.at);
         match &event.what {
-            What::InstanceCreated { instance, name } => {
+            What::InstanceCreated { instance, name, .. } => {
                 self.instances.insert(*instance, name.clone());
             }
             What::ExecutorJoined { executor, name, capacity, .. } => {

@@ -56,7 +56,13 @@ fn table(section: &Section, out: &mut String) {
     if !note.is_empty() {
         let _ = writeln!(out, "<p>{}</p>", escape(note));
     }
-    out.push_str("<div class=\"wide\"><table>");
+    let label = if title.is_empty() { "Summary" } else { title };
+    // A part that scrolls can be scrolled with the keyboard.
+    let _ = write!(
+        out,
+        "<div class=\"wide\" role=\"region\" aria-label=\"{}\" tabindex=\"0\"><table>",
+        escape(label)
+    );
     if heads.iter().any(|head| !head.is_empty()) {
         let heads = heads.iter().map(|head| format!("<th scope=\"col\">{}</th>", escape(head)));
         let _ = write!(out, "<thead><tr>{}</tr></thead>", heads.collect::<String>());

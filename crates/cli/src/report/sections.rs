@@ -135,7 +135,7 @@ fn slot_seconds(shown: &Shown, out: &mut Vec<Section>) {
         .into_iter()
         .map(|(what, time)| vec![what.to_owned(), span(time), percent(time, spent.there)]);
     let note = "A task counts as one slot.";
-    let heads = ["", "time", "part"];
+    let heads = ["slots", "time", "part"];
     out.push(Section::table("Where the time of slots went", note, &heads, rows.collect()));
 }
 

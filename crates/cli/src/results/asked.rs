@@ -76,6 +76,11 @@ impl OutputArgs {
         .find_map(|(given, option)| given.then_some(option))
     }
 
+    /// Whether the output of tasks goes to standard output.
+    pub(crate) fn prints(&self) -> bool {
+        self.out.is_none() && self.resume.is_none() && self.results.is_none()
+    }
+
     /// Whether results say what their tasks are.
     pub(crate) fn describes(&self) -> bool {
         let in_directory = self.out.is_some() || self.resume.is_some();

@@ -10,6 +10,7 @@ use crate::exit::{Exit, runtime};
 use crate::plan::quantity::{KeepFor, keep_for};
 use crate::provision::from_name;
 use crate::run::Interrupts;
+use crate::web::otlp;
 use clap::{Args, ValueEnum};
 use falkon_dispatcher::events::{EVENTS_DIRECTORY, EventOptions};
 use falkon_dispatcher::{Concentrators, ListenAddress, Stopped, StoreOptions};
@@ -26,6 +27,9 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Connections that wait to be accepted; the system's own bound
 /// (`net.core.somaxconn`) is lower as a rule.
 const LISTEN_CONNECTIONS_MAX: u32 = 65_535;
+
+/// How often metrics are sent at most.
+const OTLP_EVERY_MIN: Duration = Duration::from_secs(1);
 
 /// How connections are protected.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -105,6 +109,12 @@ pub(crate) struct StartArgs {
     /// free one, and falkon web opens it
     #[arg(long, value_name = "HOST:PORT")]
     web: Option<String>,
+    /// Send metrics to a collector of OpenTelemetry at this address, as http://HOST:4318
+    #[arg(long, value_name = "URL")]
+    otlp: Option<String>,
+    /// How often metrics are sent, from 1s on
+    #[arg(long, value_name = "TIME", default_value = "10s", requires = "otlp", value_parser = crate::plan::duration_micros)]
+    otlp_every: u64,
     /// Keep no journal: everything is lost when the dispatcher exits
     #[arg(long)]
     no_journal: bool,
@@ -212,6 +222,11 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
     let Listen { mut listening, any_port, moved } = resolve(&args, before)?;
     let page = args.web.as_deref().map(|text| crate::web::listen(text, args.force));
     let page = page.transpose().map_err(Exit::usage)?;
+    let collector = args.otlp.as_deref().map(otlp::target).transpose().map_err(Exit::usage)?;
+    let every = Duration::from_micros(args.otlp_every);
+    if every < OTLP_EVERY_MIN {
+        return Err(Exit::usage("--otlp-every takes 1s or more"));
+    }
     let (listen, level) = (listening.listen, listening.level);
     let log = log_to_stderr();
     // The journal's lock keeps a second dispatcher out of this directory, so
@@ -284,6 +299,12 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
     if let Some(page) = &page {
         log(&format!("page at http://{}: falkon web opens it", page.address()));
     }
+    let sending = collector.map(|target| {
+        log(&format!("metrics are sent to {}", target.shown()));
+        otlp::send(target, every, &handle, addresses.join(","), log.clone())
+    });
+    // It ends with this function, too.
+    let _sending = sending.transpose().map_err(Exit::failure)?;
     log(&format!(
         "dispatcher at {} ({level:?} security), access file {}",
         addresses.join(", "),

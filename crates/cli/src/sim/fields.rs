@@ -6,7 +6,7 @@ use crate::amount::{Amount, Rate, Size, Time};
 use falkon_sim::{
     Arrivals, Choice, Disk, Durations, Eviction, Faults, Inputs, Memory, Nanos, Network, NodeCache,
     NodeGroup, OptionsError, Outputs, PolicyError, PolicyName, PolicyOptions, Relays, Scenario,
-    Store, TaskKind, Workload,
+    Store, TaskKind, Wide, Workload,
 };
 use serde::Deserialize;
 
@@ -92,6 +92,13 @@ pub struct Description {
     grid: GridFields,
 }
 
+#[derive(Deserialize, Clone, Copy)]
+#[serde(deny_unknown_fields)]
+struct WideFields {
+    nodes: u32,
+    every: u64,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WorkloadFields {
@@ -111,6 +118,7 @@ struct WorkloadFields {
     replicas: u32,
     #[serde(default)]
     estimates: bool,
+    wide: Option<WideFields>,
     from: Option<Amount<Time>>,
     arrivals: Option<ArrivalFields>,
     #[serde(default)]
@@ -629,6 +637,7 @@ impl WorkloadFields {
             retries: self.retries,
             replicas: self.replicas,
             estimates: self.estimates,
+            wide: self.wide.map(|WideFields { nodes, every }| Wide { nodes, every }),
         })
     }
 }

@@ -64,7 +64,7 @@ pub(super) fn page(runs: &[Run], seed: u64) -> String {
 }
 
 fn fact_table(out: &mut String, facts: &[Fact]) {
-    out.push_str("<h2>Measures</h2>\n<div class=\"wide\"><table><tbody>\n");
+    out.push_str("<h2>Measures</h2>\n<div class=\"wide\" role=\"region\" aria-label=\"Measures\" tabindex=\"0\"><table><tbody>\n");
     for Fact { name, value, unit } in facts {
         let (name, value) = (escape(name.trim()), shown(*value));
         let _ =
@@ -281,7 +281,7 @@ fn grid(out: &mut String, runs: &[Run]) {
 
 fn row_table(out: &mut String, runs: &[Run]) {
     let Some(first) = runs.first() else { return };
-    out.push_str("<h2>Rows</h2>\n<div class=\"wide\"><table><thead><tr><th scope=\"col\">row</th>");
+    out.push_str("<h2>Rows</h2>\n<div class=\"wide\" role=\"region\" aria-label=\"Rows\" tabindex=\"0\"><table><thead><tr><th scope=\"col\">row</th>");
     for name in row_heading(&first.variant.label) {
         let _ = write!(out, "<th scope=\"col\">{}</th>", escape(name));
     }

@@ -7,16 +7,17 @@
 mod record;
 
 use super::costs::{ClientFields, DispatcherFields, ExecutorFields};
+use super::plan;
 use crate::access::AccessArgs;
 use crate::amount::shown;
 use crate::events::source::{Source, SourceError};
 use crate::exit::{Exit, runtime};
-use crate::plan::quantity::duration_micros;
+use crate::plan::quantity::memory_bytes;
 use crate::query::print;
 use clap::Args;
 use falkon_sim::{
-    Arrivals, ClientCosts, Durations, Faults, Figures, Nanos, Network, NodeGroup, PolicyName,
-    PolicyOptions, Scenario, SimError, Store, TaskKind, Workload, run,
+    Arrivals, ClientCosts, Durations, ExecutorCosts, Faults, Figures, Nanos, Network, NodeCache,
+    NodeGroup, PolicyName, PolicyOptions, Scenario, SimError, Store, TaskKind, Workload, run,
 };
 use record::{Record, Run, Unknown};
 use serde_json::{Value, json};
@@ -54,13 +55,33 @@ pub(crate) struct ReplayArgs {
     /// Slots of each executor [default: as in the record]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
-    /// The fewest executors with which the run takes no longer than this (90m, 2h), in place of
-    /// --executors
-    #[arg(long, value_name = "TIME", conflicts_with = "executors", value_parser = duration_micros)]
-    deadline: Option<u64>,
+    /// The policy by which tasks are sent, as with falkon run [default: as in the record]
+    #[arg(long, value_name = "NAME", value_parser = PolicyName::named)]
+    policy: Option<PolicyName>,
+    /// The size of each executor's cache [default: as in the record]
+    #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
+    cache: Option<u64>,
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// The changes that a replay makes to a recorded run.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Change {
+    pub(super) executors: Option<u64>,
+    pub(super) slots: Option<u32>,
+    pub(super) policy: Option<PolicyName>,
+    pub(super) cache_bytes: Option<u64>,
+}
+
+/// A cache's size in words.
+pub(super) fn cache_bytes(text: &str) -> Result<u64, String> {
+    match memory_bytes(text) {
+        Ok(0) => Err("a cache has at least one byte".to_owned()),
+        Ok(bytes) => Ok(bytes),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Why a run is not replayed.
@@ -78,6 +99,16 @@ enum ReplayError {
          each task, the run takes {makespan_s:.3} s"
     )]
     Deadline { deadline_s: f64, executors: u64, makespan_s: f64 },
+    /// Policies and caches make no difference.
+    #[error("no task of the run has data objects: {0} makes no difference, so leave it out")]
+    NoObjects(&'static str),
+    /// Tasks would not find their inputs.
+    #[error(
+        "tasks of the run read what others left in caches, of which the policy {policy} knows \
+         nothing: choose another, such as max-compute-util",
+        policy = PolicyName::FirstAvailable
+    )]
+    NoPlaces,
     /// Some tasks find no executor.
     #[error(
         "in the replay {delivered} of {tasks} tasks ended before no executor was left that could \
@@ -91,44 +122,70 @@ enum ReplayError {
 
 /// Runs the command.
 pub(crate) fn replay(args: ReplayArgs) -> Exit {
-    let runtime = match runtime() {
-        Ok(runtime) => runtime,
-        Err(exit) => return exit,
+    let change = Change {
+        executors: args.executors,
+        slots: args.slots,
+        policy: args.policy,
+        cache_bytes: args.cache,
     };
-    let directory = Some(Path::new(&args.what)).filter(|path| path.is_dir());
-    if directory.is_none() && args.instance.is_some() {
-        return Exit::usage("--instance is for a directory: name the instance alone");
+    match recorded(&args.what, args.instance.as_deref(), &args.access) {
+        Ok(record) => {
+            show(change.check(&record).and_then(|()| compare(&record, &change)), args.json)
+        }
+        Err(exit) => exit,
     }
-    let mut source = match Source::of(directory, &args.access, &runtime) {
-        Ok(source) => source,
-        Err(exit) => return exit,
-    };
-    let wanted = if directory.is_some() { args.instance.clone() } else { Some(args.what.clone()) };
-    let mut record = Record::new(wanted);
+}
+
+/// The run in a directory or of an instance.
+fn recorded(what: &str, instance: Option<&str>, access: &AccessArgs) -> Result<Run, Exit> {
+    let runtime = runtime()?;
+    let directory = Some(Path::new(what)).filter(|path| path.is_dir());
+    if directory.is_none() && instance.is_some() {
+        return Err(Exit::usage("--instance is for a directory: name the instance alone"));
+    }
+    let mut source = Source::of(directory, access, &runtime)?;
+    let wanted = if directory.is_some() { instance } else { Some(what) };
+    let mut record = Record::new(wanted.map(str::to_owned));
     loop {
         let block = match runtime.block_on(source.next()) {
             Ok(Some(block)) => block,
             Ok(None) => break,
-            Err(error) => return error.exit(),
+            Err(error) => return Err(error.exit()),
         };
         if !block.each(|event| record.add(&event, block.repeats)) {
-            return SourceError::Unknown.exit();
+            return Err(SourceError::Unknown.exit());
         }
     }
-    let recorded = match record.run() {
-        Ok(recorded) => recorded,
-        Err(error) => return Exit::usage(error),
-    };
-    let executors = match args.deadline.map(|micros| micros as f64 / 1e6) {
-        Some(deadline_s) => fewest(&recorded, args.slots, deadline_s).map(Some),
-        None => Ok(args.executors),
-    };
-    match executors.and_then(|executors| compare(&recorded, executors, args.slots)) {
-        Ok(compared) if args.json => print(&compared.json()).unwrap_or(Exit::Success),
+    record.run().map_err(Exit::usage)
+}
+
+/// Prints a record beside its replays.
+fn show(compared: Result<Compared, ReplayError>, json: bool) -> Exit {
+    match compared {
+        Ok(compared) if json => print(&compared.json()).unwrap_or(Exit::Success),
         Ok(compared) => print(&compared.text()).unwrap_or(Exit::Success),
         Err(ReplayError::Sim(error @ SimError::Broken { .. })) => Exit::failure(error),
         Err(error) => Exit::usage(error),
     }
+}
+
+/// Prints a record beside its replay on the fewest executors with which it takes no longer
+/// than a time.
+pub(super) fn smallest(
+    (what, instance, access): (&str, Option<&str>, &AccessArgs),
+    mut change: Change,
+    deadline_s: f64,
+    json: bool,
+) -> Exit {
+    let record = match recorded(what, instance, access) {
+        Ok(record) => record,
+        Err(exit) => return exit,
+    };
+    let planned = change.check(&record).and_then(|()| {
+        change.executors = Some(fewest(&record, &change, deadline_s)?);
+        compare(&record, &change)
+    });
+    show(planned, json)
 }
 
 /// What a run was measured by, recorded or simulated.
@@ -145,6 +202,8 @@ struct Measures {
     slot_s: f64,
     /// The share of that in which tasks ran.
     utilization: f64,
+    /// Bytes of inputs: from own caches, from other executors, from stores.
+    bytes: (u64, u64, u64),
 }
 
 /// A row of the table: its name, and the measure that it shows.
@@ -160,13 +219,56 @@ struct Compared {
     notes: Vec<String>,
 }
 
-fn compare(
-    record: &Run,
-    executors: Option<u64>,
-    slots: Option<u32>,
-) -> Result<Compared, ReplayError> {
-    let machine = changed(&record.executors, executors, slots)?;
-    let (figures, replayed) = simulate(record, &record.executors)?;
+impl Change {
+    fn check(&self, record: &Run) -> Result<(), ReplayError> {
+        let needs = record.tasks.needs();
+        let named = [("--policy", self.policy.is_some()), ("--cache", self.cache_bytes.is_some())];
+        if let Some((option, _)) = named.into_iter().find(|(_, given)| *given)
+            && !needs.have_objects()
+        {
+            return Err(ReplayError::NoObjects(option));
+        }
+        let keeps = needs.objects.iter().any(|object| !object.is_stored);
+        if keeps && !self.policy.unwrap_or(record.policy).knows_places() {
+            return Err(ReplayError::NoPlaces);
+        }
+        Ok(())
+    }
+
+    /// The machine and the policy with what is to be different; `None` if nothing is.
+    fn of(&self, record: &Run) -> Result<Option<(Vec<NodeGroup>, PolicyName)>, ReplayError> {
+        let Change { executors, slots, policy, cache_bytes } = *self;
+        if executors.is_none() && slots.is_none() && policy.is_none() && cache_bytes.is_none() {
+            return Ok(None);
+        }
+        let mut machine = match executors {
+            Some(executors) => self.others(record, executors)?,
+            None => record.executors.clone(),
+        };
+        for group in &mut machine {
+            group.slots = slots.unwrap_or(group.slots);
+            group.cache = cache_bytes.map_or(group.cache, cache);
+        }
+        Ok(Some((machine, policy.unwrap_or(record.policy))))
+    }
+
+    /// The number of executors in the place of the recorded ones.
+    fn others(&self, record: &Run, executors: u64) -> Result<Vec<NodeGroup>, ReplayError> {
+        let slots = slots_of_others(&record.executors, self.slots)?;
+        let caches = record.executors.iter().filter_map(|one| one.cache);
+        let largest = caches.max_by_key(|cache| cache.bytes);
+        let cache = self.cache_bytes.map_or(largest, cache);
+        Ok(vec![NodeGroup { cache, ..group(executors, slots, Nanos(0), None) }])
+    }
+}
+
+fn cache(bytes: u64) -> Option<NodeCache> {
+    Some(NodeCache { bytes, ..NodeCache::default() })
+}
+
+fn compare(record: &Run, change: &Change) -> Result<Compared, ReplayError> {
+    let changed = change.of(record)?;
+    let (figures, replayed) = simulate(record, &record.executors, record.policy)?;
     let efficiency = match record.makespan_s {
         makespan if makespan > 0.0 => (figures.ideal.seconds() / makespan).min(1.0),
         _ => 1.0,
@@ -175,10 +277,11 @@ fn compare(
         done: record.done,
         failed: record.failed,
         efficiency,
+        bytes: record.unknown.bytes,
         ..measures(record, &record.executors, record.makespan_s)
     };
-    let changed = match machine {
-        Some(machine) => Some(simulate(record, &machine)?.1),
+    let changed = match changed {
+        Some((machine, policy)) => Some(simulate(record, &machine, policy)?.1),
         None => None,
     };
     let notes = notes(record, &recorded, &replayed);
@@ -186,51 +289,27 @@ fn compare(
 }
 
 /// The fewest executors with which a run takes no longer than a time, by bisection over replays.
-fn fewest(record: &Run, slots: Option<u32>, deadline_s: f64) -> Result<u64, ReplayError> {
-    let slots = slots_of_others(&record.executors, slots)?;
+fn fewest(record: &Run, change: &Change, deadline_s: f64) -> Result<u64, ReplayError> {
+    let slots = slots_of_others(&record.executors, change.slots)?;
+    let policy = change.policy.unwrap_or(record.policy);
     let takes = |executors| {
-        let machine = [group(executors, slots, Nanos(0), None)];
-        simulate(record, &machine).map(|(_, measures)| measures.makespan_s)
+        let machine = change.others(record, executors)?;
+        simulate(record, &machine, policy).map(|(_, measures)| measures.makespan_s)
     };
     // With a slot for each task, more make no difference; and each slot has its share of work.
     let most = record.tasks.tasks().div_ceil(u64::from(slots)).max(1);
     let least = record.tasks.work_s() / (deadline_s * f64::from(slots));
-    let mut short = (least as u64).min(most - 1);
-    let mut enough = short + 1;
-    loop {
-        let makespan_s = takes(enough)?;
-        if makespan_s <= deadline_s {
-            break;
-        }
-        if enough == most {
-            return Err(ReplayError::Deadline { deadline_s, executors: most, makespan_s });
-        }
-        (short, enough) = (enough, enough.saturating_mul(2).min(most));
+    let least = (least as u64 + 1).min(most);
+    let mut longest = 0.0;
+    let found = plan::fewest((least, most), |executors| {
+        let makespan_s = takes(executors)?;
+        longest = makespan_s;
+        Ok((makespan_s <= deadline_s).then_some(()))
+    })?;
+    match found {
+        Some((executors, ())) => Ok(executors),
+        None => Err(ReplayError::Deadline { deadline_s, executors: most, makespan_s: longest }),
     }
-    // So many are too few, or cannot be enough.
-    while enough - short > 1 {
-        let middle = short + (enough - short) / 2;
-        if takes(middle)? <= deadline_s {
-            enough = middle;
-        } else {
-            short = middle;
-        }
-    }
-    Ok(enough)
-}
-
-/// The machine with what is to be different; `None` if nothing is.
-fn changed(
-    recorded: &[NodeGroup],
-    executors: Option<u64>,
-    slots: Option<u32>,
-) -> Result<Option<Vec<NodeGroup>>, ReplayError> {
-    let Some(executors) = executors else {
-        let with = |slots| recorded.iter().map(|one| NodeGroup { slots, ..*one }).collect();
-        return Ok(slots.map(with));
-    };
-    let slots = slots_of_others(recorded, slots)?;
-    Ok(Some(vec![group(executors, slots, Nanos(0), None)]))
 }
 
 /// How many slots executors have that take the place of the recorded ones.
@@ -249,8 +328,12 @@ fn group(count: u64, slots: u32, from: Nanos, until: Option<Nanos>) -> NodeGroup
     NodeGroup { count, slots, speed: 1.0, from, until, idle_exit: None, cache: None, disk: None }
 }
 
-fn simulate(record: &Run, machine: &[NodeGroup]) -> Result<(Figures, Measures), ReplayError> {
-    let figures = run(&scenario(record, machine), SEED).map_err(|error| match error {
+fn simulate(
+    record: &Run,
+    machine: &[NodeGroup],
+    policy: PolicyName,
+) -> Result<(Figures, Measures), ReplayError> {
+    let figures = run(&scenario(record, machine, policy), SEED).map_err(|error| match error {
         SimError::Unfinished(left) => {
             ReplayError::Unfinished { delivered: left.delivered, tasks: left.tasks }
         }
@@ -260,6 +343,7 @@ fn simulate(record: &Run, machine: &[NodeGroup]) -> Result<(Figures, Measures), 
         done: figures.done,
         failed: figures.failed,
         efficiency: figures.efficiency,
+        bytes: (figures.local.bytes, figures.peer.bytes, figures.store.bytes),
         ..measures(record, machine, figures.makespan.seconds())
     };
     Ok((figures, measures))
@@ -285,11 +369,13 @@ fn measures(record: &Run, machine: &[NodeGroup], makespan_s: f64) -> Measures {
         efficiency: 0.0,
         slot_s,
         utilization: if slot_s > 0.0 { work_s / slot_s } else { 1.0 },
+        bytes: (0, 0, 0),
     }
 }
 
-fn scenario(record: &Run, machine: &[NodeGroup]) -> Scenario {
-    let policy = PolicyName::FirstAvailable;
+fn scenario(record: &Run, machine: &[NodeGroup], policy: PolicyName) -> Scenario {
+    let (rates, executor) = (record.rates, ExecutorFields::default().costs());
+    let inputs = record.tasks.needs().reads.longest();
     let tasks = record.tasks.tasks();
     let work = Nanos::from_seconds(record.tasks.work_s());
     let spare = Nanos(tasks.saturating_mul(TASK_LIMIT_NANOS).saturating_add(RUN_LIMIT_NANOS));
@@ -297,19 +383,24 @@ fn scenario(record: &Run, machine: &[NodeGroup]) -> Scenario {
     Scenario {
         name: record.name.clone(),
         dispatchers: 1,
-        dispatcher: DispatcherFields::default().costs(policy, 0),
+        dispatcher: DispatcherFields::default()
+            .costs(policy, u32::try_from(inputs).unwrap_or(u32::MAX)),
         results_bytes: None,
-        executor: ExecutorFields::default().costs(),
+        executor: ExecutorCosts { start: rates.start.unwrap_or(executor.start), ..executor },
         // What was accepted at one time came together, and nothing else did.
         client: ClientCosts { bundle: Nanos(0), ..ClientFields::default().costs() },
         network: Network {
             latency: LATENCY,
-            node_bytes_per_s: LINK_BYTES_PER_S,
+            node_bytes_per_s: rates.peer_bytes_per_s.unwrap_or(LINK_BYTES_PER_S),
             dispatcher_bytes_per_s: LINK_BYTES_PER_S,
         },
         relays: None,
         nodes: machine.to_vec(),
-        store: Store { bytes_per_s: LINK_BYTES_PER_S, operation: Nanos(0), operations_per_s: None },
+        store: Store {
+            bytes_per_s: rates.store_bytes_per_s.unwrap_or(LINK_BYTES_PER_S),
+            operation: rates.operation.unwrap_or_default(),
+            operations_per_s: None,
+        },
         provision: None,
         workload: Workload {
             tasks,
@@ -325,6 +416,7 @@ fn scenario(record: &Run, machine: &[NodeGroup]) -> Scenario {
             retries: 0,
             replicas: 1,
             estimates: false,
+            wide: None,
         },
         earlier_runs: 0,
         faults: Faults::default(),
@@ -349,19 +441,15 @@ fn notes(record: &Run, recorded: &Measures, replayed: &Measures) -> Vec<String> 
             off.abs() * 100.0,
         ));
     }
-    notes.push(
-        "events do not have which tasks wait for which: each is ready when it is submitted"
-            .to_owned(),
-    );
     if record.kind != TaskKind::Noop {
         notes.push("events do not have what tasks reserve: each takes one slot".to_owned());
     }
     let all = bytes.0.saturating_add(bytes.1).saturating_add(bytes.2);
-    if staging_micros > 0 || all > 0 {
+    if (staging_micros > 0 || all > 0) && !record.tasks.needs().have_objects() {
         notes.push(format!(
             "tasks waited {} s for inputs in all, of which {} bytes were in their executors' \
-             caches, {} came from others and {} from stores; events do not have which objects \
-             these were, so the replay reads nothing",
+             caches, {} came from others and {} from stores; the events are of a release that did \
+             not write which objects these were, so the replay reads nothing",
             shown(staging_micros as f64 / 1e6),
             shown(bytes.0 as f64),
             shown(bytes.1 as f64),
@@ -370,7 +458,8 @@ fn notes(record: &Run, recorded: &Measures, replayed: &Measures) -> Vec<String> 
     }
     if lost_tries > 0 {
         notes.push(format!(
-            "{} tries of tasks came to nothing and were repeated: the replay has the last ones only",
+            "{} tries of tasks were lost with their executors: the replay has as many as its own \
+             executors lose",
             shown(lost_tries as f64)
         ));
     }
@@ -412,6 +501,13 @@ impl Compared {
             ("slot seconds", |one| one.slot_s),
             ("utilization, %", |one| one.utilization * 100.0),
         ];
+        let of_inputs: [Row; 3] = [
+            ("own cache, bytes", |one| one.bytes.0 as f64),
+            ("peers, bytes", |one| one.bytes.1 as f64),
+            ("store, bytes", |one| one.bytes.2 as f64),
+        ];
+        let has_inputs = columns.iter().any(|one| one.bytes != (0, 0, 0));
+        let rows = rows.into_iter().chain(of_inputs.into_iter().filter(|_| has_inputs));
         for (name, value) in rows {
             line(name, columns.iter().map(|one| shown(value(one))).collect());
         }
@@ -433,6 +529,9 @@ impl Compared {
                 "efficiency": one.efficiency,
                 "slot_s": one.slot_s,
                 "utilization": one.utilization,
+                "local_bytes": one.bytes.0,
+                "peer_bytes": one.bytes.1,
+                "store_bytes": one.bytes.2,
             })
         };
         let all = json!({

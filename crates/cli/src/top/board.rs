@@ -1,6 +1,7 @@
 //! What `falkon top` shows, and what keys do.
 
 use crate::query::Action;
+use crate::query::tree::{Branch, branches};
 use falkon_core::data::stage::Usage;
 use falkon_core::task::{ExecutorId, InstanceId, MILLI, Time};
 use falkon_wire::message::{ExecutorStatus, InstanceStatus, Status};
@@ -52,23 +53,28 @@ pub(super) enum List {
     #[default]
     Instances,
     Executors,
+    Relays,
 }
 
-/// How many tasks had ended at a time, in all and by instance.
+/// How many tasks had ended at a time, by instance, and by the way to a relay.
 #[derive(Debug)]
 struct Look {
     at: Time,
     ended: BTreeMap<u64, u64>,
+    below: BTreeMap<String, u64>,
 }
 
 /// All that is shown.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     pub(crate) status: Status,
+    /// The relays of the status.
+    pub(super) relays: Vec<Branch>,
     pub(super) list: List,
     /// What is selected in each list, which may be gone.
     instance: Option<u64>,
     executor: Option<ExecutorId>,
+    relay: Option<String>,
     looks: VecDeque<Look>,
     /// Why tasks of an instance wait.
     pub(super) explained: Option<(InstanceId, String)>,
@@ -110,7 +116,9 @@ impl Board {
         if self.looks.back().is_some_and(|last| last.at >= status.now) {
             self.looks.clear();
         }
-        self.looks.push_back(Look { at: status.now, ended: counted });
+        self.relays = branches(&status);
+        let below = self.relays.iter().map(|one| (one.path.clone(), one.standing.ended)).collect();
+        self.looks.push_back(Look { at: status.now, ended: counted, below });
         let is_old = |look: &Look| status.now.since(look.at) > RATE_MICROS;
         while self.looks.len() > LOOKS_MAX || self.looks.get(1).is_some_and(is_old) {
             self.looks.pop_front();
@@ -123,6 +131,25 @@ impl Board {
         let has = |id: &ExecutorId| self.status.executors.iter().any(|one| one.id == *id);
         if !self.executor.as_ref().is_some_and(has) {
             self.executor = self.status.executors.first().map(|one| one.id);
+        }
+        if self.relay_at().is_none() {
+            self.relay = self.relays.first().map(|one| one.path.clone());
+        }
+        if self.relays.is_empty() && self.list == List::Relays {
+            self.list = List::default();
+        }
+    }
+
+    /// Tasks that end in a second below a relay.
+    pub(super) fn rate_below(&self, path: &str) -> f64 {
+        let (Some(first), Some(last)) = (self.looks.front(), self.looks.back()) else { return 0.0 };
+        // A relay that has come meanwhile, or was started again, counts from then on.
+        let (Some(before), Some(now)) = (first.below.get(path), last.below.get(path)) else {
+            return 0.0;
+        };
+        match last.at.since(first.at) {
+            0 => 0.0,
+            micros => now.saturating_sub(*before) as f64 * 1e6 / micros as f64,
         }
     }
 
@@ -169,6 +196,20 @@ impl Board {
         self.status.executors.iter().position(|one| Some(one.id) == self.executor)
     }
 
+    /// The place of what is selected in the list of relays.
+    pub(super) fn relay_at(&self) -> Option<usize> {
+        self.relays.iter().position(|one| Some(&one.path) == self.relay.as_ref())
+    }
+
+    /// The list that comes after the one that keys are about.
+    pub(super) fn next_list(&self) -> List {
+        match self.list {
+            List::Instances => List::Executors,
+            List::Executors if !self.relays.is_empty() => List::Relays,
+            List::Executors | List::Relays => List::Instances,
+        }
+    }
+
     /// A key was pressed. Returns what the user wants done.
     pub(super) fn press(&mut self, key: Key) -> Option<Order> {
         self.said.clear();
@@ -181,12 +222,7 @@ impl Board {
             Key::Down | Key::Letter('j') => self.step(|at| at + 1),
             Key::PageUp => self.step(|at| at.saturating_sub(PAGE_LINES)),
             Key::PageDown => self.step(|at| at + PAGE_LINES),
-            Key::OtherList => {
-                self.list = match self.list {
-                    List::Instances => List::Executors,
-                    List::Executors => List::Instances,
-                };
-            }
+            Key::OtherList => self.list = self.next_list(),
             Key::Letter('p') => {
                 let at = self.instance_at().filter(|_| self.list == List::Instances)?;
                 let instance = &self.status.instances[at];
@@ -237,6 +273,11 @@ impl Board {
                 let all = &self.status.executors;
                 let at = self.executor_at().map_or(0, step).min(all.len().saturating_sub(1));
                 self.executor = all.get(at).map(|one| one.id);
+            }
+            List::Relays => {
+                let all = &self.relays;
+                let at = self.relay_at().map_or(0, step).min(all.len().saturating_sub(1));
+                self.relay = all.get(at).map(|one| one.path.clone());
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use super::board::{Board, List, cpus, takes_nothing};
 use crate::progress::span;
+use crate::query::tree::{Branch, indent};
 use crate::query::{counted, printable};
 use crate::results::staged::percent;
 use falkon_wire::message::{ExecutorStatus, InstanceStatus};
@@ -30,7 +31,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Board) {
     .areas(frame.area());
     frame.render_widget(Paragraph::new(Text::from(summary)), head);
     draw_instances(frame, board, instances);
-    draw_executors(frame, board, executors);
+    match board.list {
+        List::Relays => draw_relays(frame, board, executors),
+        _ => draw_executors(frame, board, executors),
+    }
     if let Some((instance, reasons)) = &board.explained {
         let text = if reasons.is_empty() { "no task waits" } else { reasons.trim_end() };
         let title = format!(" why tasks of instance {instance} wait ");
@@ -205,6 +209,38 @@ fn draw_executors(frame: &mut Frame<'_>, board: &Board, area: Rect) {
     draw_list(frame, columns, (&board.status.executors, row), list, area);
 }
 
+/// The tree of relays, in the place of the executors.
+fn draw_relays(frame: &mut Frame<'_>, board: &Board, area: Rect) {
+    let columns = [
+        left("STATE"),
+        left("RELAY"),
+        right("NODES"),
+        right("CPUS"),
+        right("RUNNING"),
+        right("AHEAD"),
+        right("/S"),
+    ];
+    let row = |Branch { path, standing }: &Branch| {
+        let state = match standing.away_micros {
+            None => "connected".to_owned(),
+            Some(micros) => format!("away {}", span(micros as f64 / 1e6)),
+        };
+        let cells = [
+            state,
+            format!("{}{}", indent(standing), printable(&standing.name)),
+            standing.nodes.to_string(),
+            format!("{} of {}", cpus(standing.used_milli), cpus(standing.cpus_milli)),
+            standing.running.to_string(),
+            standing.ahead.to_string(),
+            rate(board.rate_below(path)),
+        ];
+        let is_away = standing.away_micros.is_some();
+        (cells, if is_away { Style::new().fg(Color::Yellow) } else { Style::new() })
+    };
+    let list = (board, List::Relays, board.relay_at());
+    draw_list(frame, columns, (&board.relays, row), list, area);
+}
+
 /// The head of a column, and on which side its cells are.
 type Column = (&'static str, Alignment);
 
@@ -246,7 +282,7 @@ fn draw_list<T, const N: usize>(
         .map(|(cells, style)| Row::new(cells.into_iter().zip(columns).map(cell)).style(style));
     let is_current = board.list == list;
     let style = if is_current { Style::new().bold() } else { Style::new() };
-    let what = if list == List::Instances { "instances" } else { "executors" };
+    let what = name(list);
     let title = format!(" {what}: {} ", all.len());
     let block = Block::default().borders(Borders::TOP).title(title).title_style(style);
     let highlight = if is_current { Modifier::REVERSED } else { Modifier::UNDERLINED };
@@ -258,6 +294,14 @@ fn draw_list<T, const N: usize>(
     frame.render_stateful_widget(table, area, &mut TableState::default().with_selected(selected));
 }
 
+fn name(list: List) -> &'static str {
+    match list {
+        List::Instances => "instances",
+        List::Executors => "executors",
+        List::Relays => "relays",
+    }
+}
+
 /// What keys do now, or a question, or what came of the last.
 fn footer(board: &Board) -> Line<'static> {
     if let Some(instance) = board.asked {
@@ -267,12 +311,12 @@ fn footer(board: &Board) -> Line<'static> {
     if !board.said.is_empty() {
         return Line::from(printable(&board.said)).style(Style::new().bold());
     }
-    let keys = match board.list {
-        List::Instances => {
-            "q quit  tab executors  ↑↓ select  p pause  c cancel  +- priority  w why"
-        }
-        List::Executors => "q quit  tab instances  ↑↓ select  d drain",
+    let own = match board.list {
+        List::Instances => "  p pause  c cancel  +- priority  w why",
+        List::Executors => "  d drain",
+        List::Relays => "",
     };
+    let keys = format!("q quit  tab {}  ↑↓ select{own}", name(board.next_list()));
     Line::from(keys).style(Style::new().dim())
 }
 

@@ -1,38 +1,53 @@
 //! The dispatcher's metrics, in OpenMetrics: sums over all instances and executors, so that
-//! their number does not depend on how many there are.
+//! their number does not depend on how many there are. Relays have lines of their own, up to
+//! [`RELAYS_SHOWN_MAX`].
 
+use crate::query::tree::branches;
 use crate::top::board::takes_nothing;
 use falkon_core::data::stage::Usage;
+use falkon_core::dispatch::Standing;
 use falkon_core::task::MILLI;
 use falkon_wire::message::Status;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// A metric: all of them are gauges, since what they count is no more when an instance is
-/// destroyed, or an executor leaves.
-struct Metric {
-    name: &'static str,
+/// Relays with lines of their own; the others share one.
+const RELAYS_SHOWN_MAX: usize = 64;
+/// The label of the relays that share a line. No relay has this name: slashes are between names.
+const OTHERS: &str = "/";
+
+/// A metric: a gauge, since what it counts is no more when an instance is destroyed, or an
+/// executor leaves; or a counter, which begins anew when a relay is started again.
+pub(super) struct Metric {
+    pub(super) name: &'static str,
+    pub(super) is_counter: bool,
     /// The last word of the name, if the metric has a unit.
-    unit: &'static str,
-    help: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) help: &'static str,
     /// The name of its label, and a value for each of the label's values.
-    label: &'static str,
-    values: Vec<(&'static str, f64)>,
+    pub(super) label: &'static str,
+    pub(super) values: Values,
 }
+
+/// Values, each with that of the label.
+pub(super) type Values = Vec<(Cow<'static, str>, f64)>;
 
 /// The metrics of a dispatcher, as a text in the format OpenMetrics 1.0.
 pub(super) fn text(status: &Status) -> String {
     let mut text = String::new();
-    for Metric { name, unit, help, label, values } in metrics(status) {
+    for Metric { name, is_counter, unit, help, label, values } in metrics(status) {
+        let (kind, last) = if is_counter { ("counter", "_total") } else { ("gauge", "") };
         // Nothing fails that writes to a text.
-        let _ = writeln!(text, "# TYPE {name} gauge");
+        let _ = writeln!(text, "# TYPE {name} {kind}");
         if !unit.is_empty() {
             let _ = writeln!(text, "# UNIT {name} {unit}");
         }
         let _ = writeln!(text, "# HELP {name} {help}");
         for (of, value) in values {
             let _ = match label {
-                "" => writeln!(text, "{name} {value}"),
-                label => writeln!(text, "{name}{{{label}=\"{of}\"}} {value}"),
+                "" => writeln!(text, "{name}{last} {value}"),
+                label => writeln!(text, "{name}{last}{{{label}=\"{}\"}} {value}", escaped(&of)),
             };
         }
     }
@@ -40,15 +55,79 @@ pub(super) fn text(status: &Status) -> String {
     text
 }
 
-fn metrics(status: &Status) -> Vec<Metric> {
+/// A label's value as it is written between quotes.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// The metrics of a dispatcher.
+pub(super) fn metrics(status: &Status) -> Vec<Metric> {
     let mut all = of_instances(status);
     all.extend(of_executors(status));
+    all.extend(of_relays(status));
     all.extend(of_data(status));
     all
 }
 
-fn single(value: f64) -> Vec<(&'static str, f64)> {
-    vec![("", value)]
+fn single(value: f64) -> Values {
+    labelled([("", value)])
+}
+
+fn labelled<const N: usize>(values: [(&'static str, f64); N]) -> Values {
+    values.into_iter().map(|(of, value)| (of.into(), value)).collect()
+}
+
+/// Relays by their way, those of one way together; those that are deep in the tree share a line
+/// where there are too many.
+fn of_relays(status: &Status) -> Vec<Metric> {
+    let mut all = branches(status);
+    all.sort_by_key(|one| one.standing.depth);
+    let mut lines: BTreeMap<String, Vec<Standing>> = BTreeMap::new();
+    for branch in all {
+        let is_full = lines.len() >= RELAYS_SHOWN_MAX && !lines.contains_key(&branch.path);
+        let path = if is_full { OTHERS.to_owned() } else { branch.path };
+        lines.entry(path).or_default().push(branch.standing);
+    }
+    let metric = |name, unit, help, of: fn(&Standing) -> f64| {
+        let line = |(path, relays): (&String, &Vec<Standing>)| {
+            (Cow::from(path.clone()), relays.iter().map(of).sum())
+        };
+        let values = lines.iter().map(line).collect();
+        Metric { name, is_counter: false, unit, help, label: "relay", values }
+    };
+    vec![
+        metric("falkon_relay_nodes", "", "Nodes below a relay.", |one| one.nodes as f64),
+        metric(
+            "falkon_relay_cpus",
+            "",
+            "Processors of connected executors below a relay.",
+            |one| one.cpus_milli as f64 / f64::from(MILLI),
+        ),
+        metric("falkon_relay_cpus_used", "", "Those that tasks have.", |one| {
+            one.used_milli as f64 / f64::from(MILLI)
+        }),
+        metric("falkon_relay_tasks_running", "", "Tasks that run below a relay.", |one| {
+            one.running as f64
+        }),
+        metric(
+            "falkon_relay_tasks_ahead",
+            "",
+            "Tasks that are below a relay and have not begun.",
+            |one| one.ahead as f64,
+        ),
+        Metric {
+            is_counter: true,
+            ..metric("falkon_relay_tasks_ended", "", "Tasks that ended below a relay.", |one| {
+                one.ended as f64
+            })
+        },
+        metric(
+            "falkon_relay_away_seconds",
+            "seconds",
+            "How long a relay has had no connection to the dispatcher above it.",
+            |one| one.away_micros.unwrap_or(0) as f64 / 1e6,
+        ),
+    ]
 }
 
 fn of_instances(status: &Status) -> Vec<Metric> {
@@ -60,6 +139,7 @@ fn of_instances(status: &Status) -> Vec<Metric> {
     vec![
         Metric {
             name: "falkon_start_time_seconds",
+            is_counter: false,
             unit: "seconds",
             help: "When the dispatcher started, in seconds since 1970.",
             label: "",
@@ -67,20 +147,22 @@ fn of_instances(status: &Status) -> Vec<Metric> {
         },
         Metric {
             name: "falkon_instances",
+            is_counter: false,
             unit: "",
             help: "Instances that the dispatcher has.",
             label: "state",
-            values: vec![
+            values: labelled([
                 ("complete", complete as f64),
                 ("open", (instances.len() - complete) as f64),
-            ],
+            ]),
         },
         Metric {
             name: "falkon_tasks",
+            is_counter: false,
             unit: "",
             help: "Tasks of the instances that the dispatcher has.",
             label: "state",
-            values: vec![
+            values: labelled([
                 ("waiting", tasks(|one| one.counts.waiting)),
                 ("ready", tasks(|one| one.counts.ready)),
                 (
@@ -92,7 +174,7 @@ fn of_instances(status: &Status) -> Vec<Metric> {
                 ("done", tasks(|one| one.counts.done)),
                 ("failed", tasks(|one| one.counts.failed)),
                 ("cancelled", tasks(|one| one.counts.cancelled)),
-            ],
+            ]),
         },
     ]
 }
@@ -109,25 +191,28 @@ fn of_executors(status: &Status) -> Vec<Metric> {
     vec![
         Metric {
             name: "falkon_executors",
+            is_counter: false,
             unit: "",
             help: "Executors that are registered.",
             label: "state",
-            values: vec![
+            values: labelled([
                 ("busy", busy as f64),
                 ("idle", (executors.len() - away - withheld - busy) as f64),
                 ("withheld", withheld as f64),
                 ("away", away as f64),
-            ],
+            ]),
         },
         Metric {
             name: "falkon_cpus",
+            is_counter: false,
             unit: "",
             help: "Processors of executors that are connected.",
             label: "state",
-            values: vec![("used", cpus(all.saturating_sub(free))), ("free", cpus(free))],
+            values: labelled([("used", cpus(all.saturating_sub(free))), ("free", cpus(free))]),
         },
         Metric {
             name: "falkon_nodes_requested",
+            is_counter: false,
             unit: "",
             help: "Nodes that the provisioner has requested and that are to come.",
             label: "",
@@ -143,15 +228,16 @@ fn of_data(status: &Status) -> Vec<Metric> {
     let used = caches().fold(0u64, |sum, cache| sum.saturating_add(cache.state.used));
     let capacity = caches().fold(0u64, |sum, cache| sum.saturating_add(cache.state.capacity));
     let sources = |of: fn(&falkon_core::data::stage::Count) -> u64| {
-        vec![
+        labelled([
             ("own", of(&usage.local) as f64),
             ("peer", of(&usage.peer) as f64),
             ("store", of(&usage.store) as f64),
-        ]
+        ])
     };
     vec![
         Metric {
             name: "falkon_cache_used_bytes",
+            is_counter: false,
             unit: "bytes",
             help: "What is in the caches of executors.",
             label: "",
@@ -159,6 +245,7 @@ fn of_data(status: &Status) -> Vec<Metric> {
         },
         Metric {
             name: "falkon_cache_capacity_bytes",
+            is_counter: false,
             unit: "bytes",
             help: "What the caches of executors may hold.",
             label: "",
@@ -166,6 +253,7 @@ fn of_data(status: &Status) -> Vec<Metric> {
         },
         Metric {
             name: "falkon_inputs",
+            is_counter: false,
             unit: "",
             help: "Inputs that the executors that are there have read.",
             label: "source",
@@ -173,6 +261,7 @@ fn of_data(status: &Status) -> Vec<Metric> {
         },
         Metric {
             name: "falkon_inputs_bytes",
+            is_counter: false,
             unit: "bytes",
             help: "Bytes of the inputs that the executors that are there have read.",
             label: "source",
@@ -210,10 +299,38 @@ mod tests {
         let text = text(&Status::default());
         assert!(text.ends_with("\n# EOF\n"));
         for metric in metrics(&Status::default()) {
-            assert!(text.contains(&format!("# TYPE {} gauge\n", metric.name)));
+            let kind = if metric.is_counter { "counter" } else { "gauge" };
+            assert!(text.contains(&format!("# TYPE {} {kind}\n", metric.name)));
             assert!(text.contains(&format!("# HELP {} {}\n", metric.name, metric.help)));
             assert!(metric.name.ends_with(metric.unit), "{}", metric.name);
         }
         assert!(text.contains("\nfalkon_tasks{state=\"done\"} 0\n"), "{text}");
+    }
+
+    #[test]
+    fn relays_have_lines_of_their_own_and_never_more_than_are_allowed() {
+        let relay = |name: String, depth, ended| Standing {
+            name,
+            depth,
+            ended,
+            cpus_milli: 2500,
+            away_micros: Some(1_500_000),
+            ..Standing::default()
+        };
+        // Two relays of one name have one line: a line that is there twice is refused.
+        let mut away = vec![relay("a\"\\\nb".to_owned(), 0, 3), relay("x".to_owned(), 1, 7)];
+        away.push(relay("a\"\\\nb".to_owned(), 0, 4));
+        let told = text(&Status { away: away.clone(), ..Status::default() });
+        assert!(told.contains("\nfalkon_relay_tasks_ended_total{relay=\"a\\\"\\\\\\nb\"} 7\n"));
+        assert!(told.contains("\nfalkon_relay_tasks_ended_total{relay=\"a\\\"\\\\\\nb/x\"} 7\n"));
+        assert!(told.contains("\nfalkon_relay_cpus{relay=\"a\\\"\\\\\\nb/x\"} 2.5\n"));
+        let many = (0..1000).map(|number| relay(format!("r{number}"), 0, 1));
+        away.extend(many);
+        let told = text(&Status { away, ..Status::default() });
+        assert_eq!(told.matches("\nfalkon_relay_nodes{").count(), RELAYS_SHOWN_MAX + 1);
+        // The first line is that of two, and the one below them is among the others.
+        let others = 1000 - (RELAYS_SHOWN_MAX - 1) + 7;
+        let line = format!("\nfalkon_relay_tasks_ended_total{{relay=\"/\"}} {others}\n");
+        assert!(told.contains(&line), "{told}");
     }
 }

@@ -1,5 +1,6 @@
 //! What the page is told, as JSON.
 
+use super::transfers;
 use super::watch::Known;
 use crate::charts::{CHARTS_JS, LIBRARY_CSS, LIBRARY_JS, PAGE_CSS};
 use crate::events::{Names, outcome_words};
@@ -81,6 +82,7 @@ pub(super) fn board(known: &Known) -> Value {
             .map(|(at, queue, text)| json!({ "at": seconds(*at), "queue": **queue, "text": **text }))
             .collect::<Vec<_>>(),
         "data": data(status, &board.usage()),
+        "transfers": transfers::matrix(known),
         "failures": {
             "classes": groups.len(),
             "others": failures.ungrouped(),

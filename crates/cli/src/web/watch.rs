@@ -4,7 +4,7 @@ use super::timeline::EventIndex;
 use super::{acts, answers, metrics, show};
 use crate::events::Names;
 use crate::top::board::{Board, News};
-use falkon_core::events::{Failures, History, What};
+use falkon_core::events::{Failures, History, Transfers, What};
 use falkon_core::task::Time;
 use falkon_dispatcher::events::{Blocks, Position};
 use falkon_net::client::{Client, ClientError};
@@ -36,6 +36,7 @@ pub(super) struct Known {
     pub(super) board: Board,
     pub(super) history: History,
     pub(super) failures: Failures,
+    pub(super) transfers: Transfers,
     pub(super) names: Names,
     /// Where events are, by time.
     pub(super) index: EventIndex,
@@ -199,6 +200,7 @@ impl Known {
                 }
                 self.history.add(&event);
                 self.failures.add(&event);
+                self.transfers.add(&event);
                 match event.what {
                     What::Provisioned { queue, text } => {
                         self.provisioned.push_front((event.at, queue, text));

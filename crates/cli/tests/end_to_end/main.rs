@@ -32,6 +32,7 @@ mod kill;
 mod kill_at_speed;
 mod lifetime;
 mod listening;
+mod mpi;
 mod network;
 mod overflow;
 mod parallel;

@@ -15,7 +15,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
-fn address(access: &Path) -> String {
+pub(crate) fn address(access: &Path) -> String {
     let json: serde_json::Value = serde_json::from_slice(&std::fs::read(access).unwrap()).unwrap();
     json["addresses"][0].as_str().unwrap().to_owned()
 }
@@ -27,14 +27,14 @@ fn connect(dispatcher: &Dispatcher<'_>) -> TcpStream {
 }
 
 /// The first bytes that a peer of protocol `version` sends.
-fn preamble(version: u16) -> [u8; 16] {
+pub(crate) fn preamble(version: u16) -> [u8; 16] {
     let mut bytes = *b"FALKON\r\n\0\0\x01\0\0\0\0\0";
     bytes[8..10].copy_from_slice(&version.to_le_bytes());
     bytes
 }
 
 /// Reads until the other side hangs up.
-fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
+pub(crate) fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
     loop {
@@ -184,6 +184,7 @@ async fn unreachable_executor(access: &AccessFile, object: &Object) -> Session {
         capacity: Resources::cpus(1),
         held: Vec::new(),
         reports: Vec::new(),
+        gangs: Vec::new(),
         serves: Some(serves),
         cache: Default::default(),
         lease: Lease::default(),

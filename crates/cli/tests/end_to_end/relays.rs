@@ -1,7 +1,13 @@
 //! Relays: dispatchers that lend their executors to another one.
 
+mod collected;
+mod killed;
+mod tree;
+
 use crate::fixture::{Access, Dispatcher, Random, Running, Site, indices, json_lines, poll_for};
+use crate::network::{address, preamble, read_to_end};
 use falkon_trials::trial;
+use falkon_wire::message::PROTOCOL_VERSION;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -36,6 +42,10 @@ impl<'a> Relay<'a> {
 
     fn kill_and_restart(&mut self) {
         self.take().kill();
+        self.start_again();
+    }
+
+    fn start_again(&mut self) {
         self.running = Some(Relay::process(self.site, self.name, &self.upstream));
     }
 
@@ -256,8 +266,6 @@ fn relays_stand_behind_one_another() {
     let access = dispatcher.access();
     let tree = access.run("status", &["--tree"]).exits(0);
     assert!(tree.text().contains("  lower") && !tree.text().contains("small"), "{}", tree.text());
-    let relays = &access.status()["executors"][0]["relays"];
-    assert_eq!(*relays, serde_json::json!([{ "name": "lower", "depth": 1, "nodes": 2 }]));
     let args = ["--wait", "--json", "--range", "1-200", "--", "sh", "-c", "exit $(({} % 2))"];
     let results = access.run("submit", &args).results();
     assert_eq!(results.len(), 200);
@@ -296,6 +304,28 @@ fn attempts_below_relays_are_counted_above() {
     let args = ["--wait", "--json", "--retries", "5", "--", "sh", "-c", script];
     let result = &dispatcher.access().run("submit", &args).exits(0).results()[0];
     assert_eq!((&result["attempts"], &result["stdout"]), (&3.into(), &"3\n".into()));
+}
+
+#[trial]
+fn tasks_have_the_same_numbers_below_relays() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let relay = Relay::start(&site, "relay", dispatcher.access().file());
+    let _executor = relay.executor("node", "1");
+    wait_for_nodes(&dispatcher, &[("relay", 1)]);
+    let access = dispatcher.access();
+    // Below, the first of the others follow these.
+    access.run("submit", &["--wait", "--range", "1-3", "--", "true"]).exits(0);
+    let command = ["--", "echo", "{#}-{}"];
+    for values in [&["--range", "5-9"][..], &["--value", "5", "6", "7", "8", "9"]] {
+        let args = [&["--wait", "--json"][..], values, &command[..]].concat();
+        let results = access.run("submit", &args).exits(0).results();
+        assert_eq!(results.len(), 5);
+        for result in results {
+            let index = result["index"].as_u64().unwrap();
+            assert_eq!(result["stdout"], format!("{}-{}\n", index + 1, index + 5), "{result}");
+        }
+    }
 }
 
 #[trial]
@@ -475,4 +505,26 @@ fn a_relay_above_itself_and_one_that_is_there_twice_are_refused() {
     let _second = site.start(args.iter().chain(&["--name", "second"]));
     first.take().finish().exits(3).says("has the identity of the relay");
     wait_for_nodes(&dispatcher, &[("second", 0)]);
+}
+
+#[trial]
+fn a_relay_below_a_dispatcher_of_another_release_says_so_and_ends() {
+    let site = Site::new();
+    let mut above = site.dispatcher("above", &[]);
+    let (file, other) = (above.access().file().to_owned(), PROTOCOL_VERSION + 1);
+    above.kill();
+    let listener = TcpListener::bind(address(file.as_ref())).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut answer = preamble(other);
+            answer[11] = 1;
+            stream.write_all(&answer).unwrap();
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            read_to_end(&mut stream);
+        });
+        let args = ["relay", "--upstream", &file, "--dir", &site.text("below")];
+        let said = format!("speaks {other}: use the same release on both sides");
+        site.run(args).exits(2).says(&said);
+    });
 }

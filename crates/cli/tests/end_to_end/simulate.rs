@@ -82,6 +82,34 @@ fn time_series_and_plots_are_written_to_files() {
 }
 
 #[trial]
+fn the_smallest_machine_for_a_deadline_is_found() {
+    let site = Site::new();
+    // 40 tasks of 1 s on two slots of each node: ten rounds on two nodes.
+    let scenario = "[workload]\ntasks = 40\nrun = 1\n[[nodes]]\ncount = 99\nslots = 2\n";
+    let file = site.write("small.toml", scenario);
+    let plan = |more: &[&str]| site.run([&["plan", &file, "--json", "--deadline"], more].concat());
+    for (args, nodes, slots) in [
+        (&["10.5s"][..], 2, 4),
+        (&["1.5s"], 20, 40),
+        (&["1h"], 1, 2),
+        (&["11s", "--slots", "1"], 4, 4),
+    ] {
+        let ran = plan(args).exits(0);
+        let found = &json_lines(ran.text())[0];
+        assert_eq!((&found["nodes"], &found["slots"]), (&nodes.into(), &slots.into()), "{args:?}");
+        assert!(found["makespan_s"].as_f64() <= found["deadline_s"].as_f64(), "{found}");
+    }
+    plan(&["0.9s"]).exits(2).says_only(1, "no number of nodes makes it in 0.9 s");
+    let ran = site.run(["plan", &file, "--deadline", "5m"]).exits(0);
+    assert!(ran.text().contains("nodes") && ran.text().contains("makespan, s"), "{ran}");
+    let grid = site.write("grid.toml", format!("{scenario}[grid]\nnodes = [1, 2]\n"));
+    site.run(["plan", &grid, "--deadline", "1h"]).exits(2).says_only(1, "leave the grid out");
+    let two = site.write("two.toml", format!("{scenario}[[nodes]]\ncount = 1\n"));
+    site.run(["plan", &two, "--deadline", "1h"]).exits(2).says_only(1, "there are 2 groups");
+    site.run(["plan", &file]).exits(2);
+}
+
+#[trial]
 fn what_is_wrong_with_a_description_is_said() {
     let site = Site::new();
     for (scenario, expected) in [

@@ -67,7 +67,13 @@ fn long_output_is_followed_from_its_beginning_to_its_end() {
     assert_eq!(ran.text(), "100000\n");
     std::fs::write(&gate, "").unwrap();
     let all: String = (1..=200_000).map(|number| format!("{number}\n")).collect();
-    assert!(follower.finish().exits(0).text() == all, "something is missing, or too much");
+    let followed = follower.finish().exits(0);
+    // An executor that is busy may have reported the task before all was read there: then that
+    // is said, and what was printed is the beginning.
+    if followed.text() != all {
+        assert!(all.starts_with(followed.text()), "something is missing, or too much");
+        followed.says("its result has the rest of what it wrote");
+    }
 }
 
 #[trial]

@@ -1,6 +1,6 @@
 //! The progress line on a terminal, and `falkon top`.
 
-use crate::fixture::{Access, PATIENCE, Running, Site};
+use crate::fixture::{Access, Gate, PATIENCE, Running, Site};
 use falkon_trials::trial;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
@@ -11,13 +11,13 @@ use std::num::NonZero;
 use std::os::fd::FromRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// Both ends of a terminal: ours, and a program's. No other program that is started
 /// meanwhile gets them: it would keep the terminal open.
-fn terminal() -> (File, File) {
-    let size = libc::winsize { ws_row: 24, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+fn terminal(columns: u16) -> (File, File) {
+    let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     let mut name = [0; 64];
     // SAFETY: The descriptor belongs to nobody else, and is open as long as it is used; the
     // pointers are to live variables, and the name ends within its buffer if it was written.
@@ -37,7 +37,7 @@ fn terminal() -> (File, File) {
 
 /// What `falkon` shows on a terminal.
 fn shown(site: &Site, args: &[&str], code: i32) -> String {
-    let (mut ours, theirs) = terminal();
+    let (mut ours, theirs) = terminal(100);
     let mut command = site.falkon(args);
     command.env("TERM", "xterm").stdout(Stdio::null()).stderr(theirs);
     let running = Running::start_as_is(command);
@@ -76,12 +76,16 @@ struct Top {
 
 impl Top {
     fn start(access: &Access<'_>) -> Top {
-        let (ours, theirs) = terminal();
-        let mut command = access.command("top", &["--every", "100ms"]);
+        Top::of(access.command("top", &["--every", "100ms"]), 100)
+    }
+
+    /// A command on a terminal of 24 lines.
+    fn of(mut command: Command, columns: u16) -> Top {
+        let (ours, theirs) = terminal(columns);
         let input = theirs.try_clone().unwrap();
         command.env("TERM", "xterm").stdin(input).stdout(theirs).stderr(Stdio::piped());
         let running = Running::start_as_is(command);
-        let [high, wide] = [24, 100].map(|size| NonZero::new(size).unwrap());
+        let [high, wide] = [24, columns].map(|size| NonZero::new(size).unwrap());
         Top { running, terminal: ours, seen: vt100::Parser::new(high, wide, 0) }
     }
 
@@ -126,6 +130,46 @@ impl Top {
     }
 }
 
+/// A run with a view, whose tasks wait for a gate.
+fn watched(site: &Site, out: &str, gate: &Gate) -> Top {
+    let script = format!("read line < {}; echo said", gate.path());
+    let args = ["run", "--top", "-j", "2", "--out", out, "--range", "1-3", "--", "sh", "-c"];
+    let mut command = site.falkon(args);
+    command.arg(script);
+    Top::of(command, 80)
+}
+
+#[trial]
+fn a_run_has_the_view_of_top_until_it_ends_or_its_user_closes_it() {
+    let site = Site::new();
+    let mut gate = site.gate("gate");
+    let mut top = watched(&site, "o", &gate);
+    let parts = ["executors 1", "CPUs 2 of 2 in use", "running 2", "queued 1", "q quit"];
+    top.wait(|screen| parts.iter().all(|part| screen.contains(part)));
+    top.press("p");
+    top.wait(|screen| screen.contains("instance 0 paused"));
+    top.press("p");
+    top.wait(|screen| screen.contains("instance 0 resumed"));
+    gate.let_through(3);
+    top.ends(0);
+    assert_eq!(site.read("o/stdout"), "said\n".repeat(3));
+    // Closed, it leaves the run alone; Ctrl-C is the run's.
+    let mut top = watched(&site, "closed", &gate);
+    top.wait(|screen| screen.contains("running 2"));
+    top.press("q");
+    top.running.wait_for("the view is closed, and the run goes on");
+    gate.let_through(3);
+    top.ends(0);
+    let mut top = watched(&site, "interrupted", &gate);
+    top.wait(|screen| screen.contains("running 2"));
+    top.press("\x03");
+    top.ends(1);
+    // Nothing runs without a terminal.
+    let refused = site.run(["run", "--top", "--out", "none", "--", "true"]).exits(2);
+    refused.says_only(1, "--top needs a terminal");
+    assert!(!site.path("none").exists());
+}
+
 #[trial]
 fn top_shows_what_is_there_and_its_keys_act() {
     let site = Site::new();
@@ -166,7 +210,7 @@ fn top_shows_what_is_there_and_its_keys_act() {
 fn top_refuses_what_is_no_terminal() {
     let site = Site::new();
     site.run(["top"]).exits(2).says_only(1, "needs a terminal; falkon status");
-    let (_ours, theirs) = terminal();
+    let (_ours, theirs) = terminal(100);
     let mut command = site.falkon(["top"]);
     let input = theirs.try_clone().unwrap();
     command.env("TERM", "dumb").stdin(input).stdout(theirs).stderr(Stdio::piped());

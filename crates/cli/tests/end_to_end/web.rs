@@ -1,9 +1,12 @@
 //! The dispatcher's page: who may see it, what it says, and what a browser makes of it.
 
+mod accessible;
 mod browser;
 mod control;
 mod driver;
 mod metrics;
+mod otlp;
+mod transfers;
 
 use crate::fixture::{Access, Dispatcher, PATIENCE, Site, poll, poll_for};
 use falkon_trials::trial;
@@ -13,15 +16,15 @@ use std::net::TcpStream;
 
 /// What a server answered.
 #[derive(Debug)]
-struct Response {
+pub(crate) struct Response {
     status: u16,
     head: String,
-    body: String,
+    pub(crate) body: String,
 }
 
 /// A page as a browser reaches it.
 #[derive(Debug, Clone)]
-struct Page {
+pub(crate) struct Page {
     address: String,
     cookie: String,
 }
@@ -66,7 +69,7 @@ fn get(address: &str, path: &str, headers: &str) -> Response {
 
 impl Page {
     /// The page of a dispatcher, for one who is logged in by a link.
-    fn of(access: &Access<'_>) -> Page {
+    pub(crate) fn of(access: &Access<'_>) -> Page {
         Page::with(access, &["--print"])
     }
 
@@ -84,7 +87,7 @@ impl Page {
         Page { address: address.to_owned(), cookie }
     }
 
-    fn get(&self, path: &str) -> Response {
+    pub(crate) fn get(&self, path: &str) -> Response {
         get(&self.address, path, &format!("Cookie: other=1; {}\r\n", self.cookie))
     }
 
@@ -136,7 +139,7 @@ impl Updates {
     }
 }
 
-fn with_page(site: &Site) -> Dispatcher<'_> {
+pub(crate) fn with_page(site: &Site) -> Dispatcher<'_> {
     site.dispatcher("d", &["--web", "127.0.0.1:0"])
 }
 

@@ -115,17 +115,17 @@ impl Declared {
         self.outputs.of(index).iter().filter_map(|item| self.objects.get(*item as usize))
     }
 
+    /// Whether all tasks have the same.
+    #[must_use]
+    pub fn is_same(&self) -> bool {
+        matches!((&self.inputs, &self.outputs), (Lists::Same(_), Lists::Same(_)))
+    }
+
     /// Whether all that tasks read is in persistent stores, and all that they write
-    /// goes there before they end.
+    /// goes there.
     #[must_use]
     pub fn is_stored(&self) -> bool {
-        let items = match &self.outputs {
-            Lists::Same(items) => items,
-            Lists::Each { items, .. } => &**items,
-        };
-        let written = items.iter().filter_map(|item| self.objects.get(*item as usize));
         self.objects.iter().all(Object::is_stored)
-            && written.into_iter().all(|object| object.member().is_none())
     }
 
     /// The data of `count` tasks from the `first`-th on.

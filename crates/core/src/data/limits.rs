@@ -107,6 +107,8 @@ pub const DISK_FULL_MICROS: u64 = 60_000_000;
 pub const WRONG_SOURCES_MAX: usize = 65_536;
 /// Additions and removals in one report.
 pub const CHANGES_OBJECTS_MAX: usize = 65_536;
+/// Executors that one report names as those that bytes came from.
+pub const MOVED_EXECUTORS_MAX: usize = 1024;
 /// Objects whose demand is remembered.
 pub const DEMANDS_OBJECTS_MAX: usize = 1 << 20;
 

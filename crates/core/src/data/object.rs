@@ -71,7 +71,13 @@ impl Object {
     /// is `cache:` and a key lives in caches alone.
     #[must_use]
     pub fn is_stored(&self) -> bool {
-        !self.url.starts_with(CACHE_PREFIX)
+        Object::is_url_stored(&self.url)
+    }
+
+    /// Whether an object with this URL is, or is to be, in a persistent store.
+    #[must_use]
+    pub fn is_url_stored(url: &str) -> bool {
+        !url.starts_with(CACHE_PREFIX)
     }
 
     /// The archive and the name in it, if it is a member of an archive that is a

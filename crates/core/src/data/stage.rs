@@ -24,6 +24,7 @@ mod fetched;
 mod keep;
 mod lend;
 mod mounted;
+mod moved;
 mod parts;
 mod report;
 mod resolve;
@@ -47,6 +48,7 @@ use fetch::{Making, Transfer};
 use keep::Keeping;
 use lend::Lending;
 use mounted::Mounts;
+use moved::Moved;
 use parts::Waits;
 use resolve::Resolving;
 use source::{Candidates, SourceKey};
@@ -200,6 +202,8 @@ pub struct Stage {
     waits: Waits,
     /// What is here for others.
     lending: Lending,
+    /// Bytes that came from others.
+    moved: Moved,
     /// What tasks find in a file system.
     mounts: Mounts,
     /// What is served, and whether it is pinned for that.
@@ -272,6 +276,7 @@ impl Stage {
             broadcasts: Broadcasts::default(),
             waits: Waits::default(),
             lending: Lending::default(),
+            moved: Moved::default(),
             mounts: Mounts::new(options.mounts),
             serves: BTreeMap::new(),
             doomed: BTreeSet::new(),

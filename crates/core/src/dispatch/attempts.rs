@@ -337,7 +337,7 @@ impl Dispatcher {
             self.queued_attempts(instance, &mut runs);
         }
         for executor in self.fleet.iter() {
-            for ((id, _), run) in &executor.in_flight {
+            for ((id, _), run) in executor.in_flight.iter() {
                 let instance = &self.instances[id];
                 let of_run = (run.first, run.count);
                 add(instance, of_run, run.counted(), Some(executor.id), &mut runs);

@@ -5,12 +5,16 @@ use super::placement::{Notice, Notices};
 use super::{Dispatcher, Order};
 use crate::data::declared::Located;
 use crate::data::stage::Changes;
+use crate::events::What;
 use crate::task::ExecutorId;
 
 impl Dispatcher {
     /// An executor has said how its cache has changed.
     pub(super) fn cache_changed(&mut self, id: ExecutorId, changes: Changes) {
-        let Changes { anew, added, removed, named, state, unobtainable, silent } = changes;
+        let Changes { anew, added, removed, named, state, unobtainable, silent, moved } = changes;
+        for (from, bytes) in moved {
+            self.happenings.note(|| What::Moved { executor: id, from, bytes });
+        }
         self.placement.are_silent(self.now, id, &silent);
         if self.fleet[id].serves.is_some() {
             self.placement.cache_reported(id, unobtainable);

@@ -81,10 +81,12 @@ impl Dispatcher {
         let mut wanted = RunSet::default();
         if self.comeback.until().is_none() {
             let mut left = count;
-            for (_, queue) in instance.queues.iter() {
+            for (key, queue) in instance.queues.iter() {
                 let runs: Vec<_> = queue.runs().map(|run| (run.first, run.count)).collect();
-                for (first, there) in runs.into_iter().rev() {
-                    if wanted.run_count() >= runs_max {
+                // Tasks whose data decides where they run stand in another line.
+                let placed = self.placement.tasks_of((id, key)).rev().map(|(task, _)| (task, 1));
+                for (first, there) in placed.chain(runs.into_iter().rev()) {
+                    if left == 0 || wanted.run_count() >= runs_max {
                         break;
                     }
                     let taken = there.min(left);

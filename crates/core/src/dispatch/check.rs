@@ -69,7 +69,7 @@ impl Dispatcher {
         self.instances.check()?;
         let mut in_flight: BTreeMap<_, RunSet> = BTreeMap::new();
         for executor in self.fleet.iter() {
-            for ((instance, first), run) in &executor.in_flight {
+            for ((instance, first), run) in executor.in_flight.iter() {
                 let new = in_flight.entry(*instance).or_default().insert(run.first, run.count);
                 ensure!(new == run.count, "task {first} of instance {instance} is in flight twice");
             }
@@ -97,6 +97,7 @@ impl Dispatcher {
         self.check_quiescent()?;
         self.placement.check(&self.instances, &self.fleet)?;
         self.collectors.check(|id| self.fleet.contains(id))?;
+        self.check_gangs()?;
         self.check_progress()
     }
 

@@ -4,7 +4,7 @@
 //! executors and the instances here.
 
 use super::diffusion::{Costs, Load};
-use super::fleet::{Fleet, InFlight, Serving};
+use super::fleet::{Fleet, InFlight, Serving, nanos_of};
 use super::instance::{Instance, QueueKey, ReadyRun};
 use super::needs::Need;
 use super::placement::{Past, Rooms, Selected, Spread, StripeNotice};
@@ -161,6 +161,8 @@ impl Dispatcher {
         let spread = Spread::of(class);
         let estimate = class.map(|class| class.estimate_micros).filter(|micros| *micros > 0);
         let counted_micros = counted_micros(measured, estimate);
+        let run_micros = estimate.or(measured);
+        let each_nanos = run_micros.map_or(0, |micros| nanos_of(micros, executor.slots_for(need)));
         let rows = instance.rows_for(batch, offset, 1, u64::MAX);
         let data = batch.submission.data.clone();
         let data_bytes = data.as_ref().map_or(0, |data| data.task_bytes(offset));
@@ -186,9 +188,11 @@ impl Dispatcher {
                 counted_micros,
                 row_bytes,
                 is_staged: false,
+                is_gang: need.is_gang(),
+                is_below: false,
             },
             &self.needs,
-            0,
+            each_nanos,
         );
         instance.tasks.assign(run.first, 1);
         instance.usage += need.weight(1);

@@ -25,6 +25,11 @@ impl Tally {
         self.submitted = self.submitted.saturating_add(tasks);
     }
 
+    /// Tasks that ran.
+    pub(super) fn ended(&self) -> u64 {
+        self.ended
+    }
+
     /// Tasks ran, and took so long each.
     pub(super) fn ran(&mut self, micros: u64, tasks: u64) {
         self.ended = self.ended.saturating_add(tasks);
@@ -55,7 +60,7 @@ impl Dispatcher {
                 sum(&mut demand.local_bytes, local);
                 sum(&mut demand.fetched_bytes, all.saturating_sub(local));
             }
-            for ((instance, _), run) in &executor.in_flight {
+            for ((instance, _), run) in executor.in_flight.iter() {
                 demand.running = demand.running.saturating_add(run.count);
                 demand.last_sent = demand.last_sent.max(Some(run.dispatched));
                 let Some(estimate) = self.estimate_of(*instance, run) else {
@@ -75,7 +80,7 @@ impl Dispatcher {
     }
 
     /// The run time to expect of tasks in flight.
-    fn estimate_of(&self, id: InstanceId, run: &InFlight) -> Option<u64> {
+    pub(super) fn estimate_of(&self, id: InstanceId, run: &InFlight) -> Option<u64> {
         let instance = &self.instances[&id];
         let (_, batch) = instance.batches.range(..=run.first).next_back()?;
         let class = batch.submission.classes.get(run.class as usize)?;
@@ -134,17 +139,19 @@ impl Dispatcher {
 /// to those with the same need of which the latter is not very different.
 pub(super) fn add_waiting(
     waiting: &mut Vec<Waiting>,
-    need: &Resources,
+    (need, nodes): (&Resources, u32),
     added: (u64, Option<u64>, u64),
 ) {
     let (tasks, estimate, lasts) = added;
     let is_full = waiting.len() >= DEMAND_NEEDS_MAX;
     let is_like = |one: &Waiting| one.lasts_micros.checked_ilog2() == lasts.checked_ilog2();
-    let same = waiting.iter().position(|one| one.need == *need && is_like(one));
+    let same =
+        waiting.iter().position(|one| one.need == *need && one.nodes == nodes && is_like(one));
     let last = waiting.len().checked_sub(1).filter(|_| is_full);
     let Some(at) = same.or(last) else {
         let need = need.clone();
-        waiting.push(Waiting { need, tasks, estimate_micros: estimate, lasts_micros: lasts });
+        let (estimate_micros, lasts_micros) = (estimate, lasts);
+        waiting.push(Waiting { need, tasks, estimate_micros, lasts_micros, nodes });
         return;
     };
     let one = &mut waiting[at];

@@ -11,8 +11,20 @@ impl Dispatcher {
     /// subscriptions end.
     pub(super) fn closed(&mut self, connection: ConnectionId) {
         self.unsubscribe(connection);
-        if let Some(id) = self.fleet.disconnect(connection, self.now) {
-            self.lose_executor(id, "it left");
+        match self.fleet.disconnect(connection, self.now) {
+            Some((id, true)) => self.lose_executor(id, "it left"),
+            Some((id, false)) => self.reclaim_ahead(id),
+            None => {}
+        }
+    }
+
+    /// An executor is out of reach: long tasks that it cannot have begun run elsewhere.
+    fn reclaim_ahead(&mut self, id: ExecutorId) {
+        for (instance, run) in self.fleet.reclaim_ahead(id, &self.needs, self.now) {
+            let Some(tries) = run.counted().lost() else { continue };
+            self.cancel_input_transfers(id, instance, &run);
+            self.put_back(instance, &run, tries);
+            self.unplaced = true;
         }
     }
 
@@ -24,26 +36,21 @@ impl Dispatcher {
         self.placement.everywhere_mut().left(executor.incarnation, Some(id));
         self.outputs.executor_gone(executor.incarnation);
         self.journal(Record::ExecutorGone { incarnation: executor.incarnation });
-        for ((instance, _), run) in executor.in_flight {
-            if let Some(tries) = run.counted().lost() {
-                self.put_back(instance, &run, tries);
-                continue;
-            }
-            let need = &self.needs[run.need];
-            self.instances[&instance].give_back(&run, need);
-            let of_run = (run.first, run.count);
-            self.end_lost(instance, of_run, run.counted(), Some(id), run.dispatched);
-            self.runnable.mark(instance);
+        for ((instance, _), run) in executor.in_flight.into_runs() {
+            self.staged.gone(instance, &run);
+            self.lose_run(instance, &run, id);
         }
+        self.gang_member_lost(id);
         self.unplaced = true;
     }
 
     /// Takes an executor out of the books, with its tasks still in flight.
     pub(super) fn remove_executor(&mut self, id: ExecutorId, reason: &'static str) -> Departed {
-        let executor = self.fleet.remove(id, self.now);
+        let executor = self.fleet.remove(id, &self.needs, self.now);
         self.happenings.note(|| What::ExecutorGone { executor: id, why: reason.into() });
         self.collector_gone(id);
         self.unmet.forget_executor(id);
+        self.surveys.forget_executor(id, &executor, self.now);
         self.withdrawals.returned(id, true);
         let notices = self.placement.executor_left(id, &self.instances);
         self.notify(notices);

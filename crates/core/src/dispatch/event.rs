@@ -5,10 +5,11 @@
 use super::diffusion::{PolicyError, PolicyOptions};
 use super::journal_room::Disk;
 use super::pages::{Page, PagePlace};
-use super::{Expiry, JoinError, Record, Retried, Selection, Subtree};
+use super::{Expiry, JoinError, Record, Retried, Selection, Subtree, Survey};
 use crate::collect::Unwritten;
 use crate::data::declared::{AssignedData, CacheRoom, DataOrder, Pace, Serving};
 use crate::data::stage::Changes;
+use crate::gang::{GangKey, GangOrder, GangReport, GangToken};
 use crate::limits::{INSTANCES_MAX, NAME_BYTES_MAX, RETRIED_RUNS_MAX};
 use crate::provision::Waiting;
 use crate::result::{Counts, Finished, Report, Tries};
@@ -150,6 +151,10 @@ pub struct Order {
     pub data: Option<Box<DataOrder>>,
     /// Hand back what has not started, finish what has, then go.
     pub leave: bool,
+    /// How far apart its heartbeats are to be for the rest of this session; 0 is as before.
+    pub heartbeat_micros: u64,
+    /// Gangs that it is to hold, or that are over: before the assigned tasks.
+    pub gangs: Vec<GangOrder>,
 }
 
 /// Everything an executor says in one message; empty, it is a heartbeat.
@@ -169,6 +174,9 @@ pub struct Update {
     /// Tasks that have ended and hold nothing any more; they are reported when
     /// what they wrote is safe. It says so in each session.
     pub staged: Vec<Held>,
+    /// Tasks of which a relay has said so, and whose outputs are lost: they run below it
+    /// again.
+    pub unstaged: Vec<Held>,
     /// Output that it keeps of reports that were acknowledged, in other
     /// sessions as well: runs of its numbers, as (first, count). It says so
     /// once in each session, in parts.
@@ -177,12 +185,16 @@ pub struct Update {
     pub cache: Option<Box<Changes>>,
     /// What is below it, if it is a relay and has not said so yet.
     pub subtree: Option<Box<Subtree>>,
+    /// How what is below it does, if it is a relay.
+    pub survey: Option<Box<Survey>>,
     /// The archives that it cannot write for now, if that has changed; in each session
     /// anew.
     pub unwritten: Option<Vec<Unwritten>>,
     /// Whether it keeps up with those for whom it collects, if it has something to say of
     /// that.
     pub pace: Option<Pace>,
+    /// Gangs that it has released, or that cannot go on.
+    pub gangs: Vec<GangReport>,
 }
 
 impl Update {
@@ -194,11 +206,14 @@ impl Update {
             && !self.recalled
             && !self.leaving
             && self.staged.is_empty()
+            && self.unstaged.is_empty()
             && self.kept.is_empty()
             && self.cache.is_none()
             && self.subtree.is_none()
+            && self.survey.is_none()
             && self.unwritten.is_none()
             && self.pace.is_none()
+            && self.gangs.is_empty()
     }
 }
 
@@ -230,6 +245,8 @@ pub struct Join {
     pub cache: CacheRoom,
     /// By whose leave it is there.
     pub lease: Lease,
+    /// The gangs that it holds.
+    pub gangs: Vec<GangKey>,
 }
 
 /// What happens to a dispatcher. `request` numbers come back in the
@@ -240,7 +257,7 @@ pub enum Event {
     Create {
         /// Who asks.
         connection: ConnectionId,
-        /// Which reply is awaited.
+        /// The number of the request, which its reply repeats.
         request: u64,
         /// How it is to behave.
         options: InstanceOptions,
@@ -249,7 +266,7 @@ pub enum Event {
     Submit {
         /// Who asks.
         connection: ConnectionId,
-        /// Which reply is awaited.
+        /// The number of the request, which its reply repeats.
         request: u64,
         /// Where to.
         instance: InstanceId,
@@ -266,16 +283,16 @@ pub enum Event {
     Seal {
         /// Who asks.
         connection: ConnectionId,
-        /// Which reply is awaited.
+        /// The number of the request, which its reply repeats.
         request: u64,
-        /// Which instance.
+        /// The instance's number.
         instance: InstanceId,
     },
     /// A client wants forgotten what tasks did with large objects of a name, or of all.
     Forget {
         /// Who asks.
         connection: ConnectionId,
-        /// Which reply is awaited.
+        /// The number of the request, which its reply repeats.
         request: u64,
         /// The name: where the objects come from.
         name: Option<Arc<str>>,
@@ -284,9 +301,9 @@ pub enum Event {
     Subscribe {
         /// Who asks.
         connection: ConnectionId,
-        /// Which reply is awaited.
+        /// The number of the request, which its reply repeats.
         request: u64,
-        /// Which instance.
+        /// The instance's number.
         instance: InstanceId,
         /// From which task result on, counted from 0 in the order of delivery.
         from: u64,
@@ -295,7 +312,7 @@ pub enum Event {
     Acknowledge {
         /// Who.
         connection: ConnectionId,
-        /// Which instance.
+        /// The instance's number.
         instance: InstanceId,
         /// How many task results, counted from the instance's first.
         upto: u64,
@@ -304,9 +321,9 @@ pub enum Event {
     Cancel {
         /// Who asks.
         connection: ConnectionId,
-        /// Which reply is awaited.
+        /// The number of the request, which its reply repeats.
         request: u64,
-        /// Which instance.
+        /// The instance's number.
         instance: InstanceId,
         /// Which tasks.
         selection: Selection,
@@ -315,9 +332,9 @@ pub enum Event {
     Retry {
         /// Who asks.
         connection: ConnectionId,
-        /// Which reply is awaited.
+        /// The number of the request, which its reply repeats.
         request: u64,
-        /// Which instance.
+        /// The instance's number.
         instance: InstanceId,
         /// Which of them; all that have failed, and were not cancelled, if all.
         selection: Selection,
@@ -326,9 +343,9 @@ pub enum Event {
     Pause {
         /// Who asks.
         connection: ConnectionId,
-        /// Which reply is awaited.
+        /// The number of the request, which its reply repeats.
         request: u64,
-        /// Which instance.
+        /// The instance's number.
         instance: InstanceId,
         /// Which of both.
         is_paused: bool,
@@ -337,9 +354,9 @@ pub enum Event {
     Prioritize {
         /// Who asks.
         connection: ConnectionId,
-        /// Which reply is awaited.
+        /// The number of the request, which its reply repeats.
         request: u64,
-        /// Which instance.
+        /// The instance's number.
         instance: InstanceId,
         /// Its priority from now on.
         priority: i32,
@@ -348,7 +365,7 @@ pub enum Event {
     Drain {
         /// Who asks.
         connection: ConnectionId,
-        /// Which reply is awaited.
+        /// The number of the request, which its reply repeats.
         request: u64,
         /// Which executor.
         executor: ExecutorId,
@@ -359,20 +376,29 @@ pub enum Event {
     Withdraw {
         /// Who asks.
         connection: ConnectionId,
-        /// Which reply is awaited.
+        /// The number of the request, which its reply repeats.
         request: u64,
-        /// Which instance.
+        /// The instance's number.
         instance: InstanceId,
         /// How many tasks, at most: the last in their queues first.
         count: u64,
+    },
+    /// A relay waits for tasks to be staged, or to be so no longer.
+    AwaitStaged {
+        /// Who asks.
+        connection: ConnectionId,
+        /// The number of the request, which its reply repeats.
+        request: u64,
+        /// The instance's number.
+        instance: InstanceId,
     },
     /// A client is through with an instance.
     Destroy {
         /// Who asks.
         connection: ConnectionId,
-        /// Which reply is awaited.
+        /// The number of the request, which its reply repeats.
         request: u64,
-        /// Which instance.
+        /// The instance's number.
         instance: InstanceId,
     },
     /// An executor registers.
@@ -435,6 +461,8 @@ pub enum Event {
         /// The results, or why they cannot be read.
         page: Result<Page, String>,
     },
+    /// The answer to [`Action::DrawTokens`].
+    TokensDrawn(Vec<GangToken>),
     /// How much room there is on the journal's disk, as often as that changes.
     DiskMeasured(Disk),
 }
@@ -579,6 +607,13 @@ pub enum Reply {
     /// Tasks were withdrawn: runs of them, as (first, count). They end as
     /// cancelled.
     Withdrawn(Vec<(u64, u64)>),
+    /// Runs of tasks, as (first, count).
+    Staged {
+        /// They have ended, and are reported when what they wrote is safe.
+        staged: Vec<(u64, u64)>,
+        /// They were staged, and are not any more: they run again.
+        unstaged: Vec<(u64, u64)>,
+    },
     /// So many names were forgotten.
     Forgotten(u64),
     /// Tasks run again.
@@ -679,6 +714,12 @@ pub enum Action {
     DropPages {
         /// Where they are.
         places: Vec<PagePlace>,
+    },
+    /// Draw so many secrets of gangs from the random source of the system, and answer with
+    /// [`Event::TokensDrawn`]: a gang is formed with each.
+    DrawTokens {
+        /// How many.
+        count: u32,
     },
     /// Tell an executor.
     Order {

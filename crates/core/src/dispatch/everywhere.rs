@@ -136,11 +136,6 @@ impl Everywhere {
         tasks.filter_map(|key| Some((key.1, self.ready.get(key)?.1)))
     }
 
-    /// Whether an instance has ready tasks for one executor.
-    pub(super) fn waits_for(&self, id: InstanceId, executor: u64) -> bool {
-        self.own(id, executor).next().is_some()
-    }
-
     /// Those of `tasks` that are ready and are not this executor's.
     pub(super) fn of_others(&self, id: InstanceId, executor: u64, tasks: &RunSet) -> RunSet {
         let mut others = RunSet::default();
@@ -563,6 +558,16 @@ impl Dispatcher {
             }
         }
         outcome
+    }
+
+    /// Whether one of the tasks that an instance has for an executor alone, and that are looked
+    /// at next, is of this queue's need.
+    pub(super) fn has_own(&self, executor: u64, id: InstanceId, key: QueueKey) -> bool {
+        let mut own = self.placement.everywhere().own(id, executor).take(LOOK_NEEDS_MAX);
+        own.any(|(task, past)| {
+            let place = self.instances[&id].place_of(task, past.class);
+            place.is_some_and(|(need, _, _)| key_of(&self.needs[need], need) == key)
+        })
     }
 
     /// Whether an executor has room for a task of its own that could be sent, for

@@ -62,6 +62,28 @@ pub enum Obstacle {
         /// How many executors there are.
         executors: u64,
     },
+    /// It runs on more executors together than offer what it needs on each.
+    Nodes {
+        /// On how many it runs.
+        nodes: u64,
+        /// The resources that it needs on each.
+        need: Resources,
+        /// How many offer that; those below relays are not among them.
+        offering: u64,
+        /// How many executors there are.
+        executors: u64,
+    },
+    /// It runs on several executors together, and fewer have room for it at a time.
+    FewFree {
+        /// On how many it runs.
+        nodes: u64,
+        /// How many have room now.
+        free: u64,
+        /// Whether room is kept for it.
+        kept: bool,
+        /// When it is expected to begin, in microseconds from now, if that is known.
+        begins_micros: Option<u64>,
+    },
     /// Of the executors that offer what it needs, none can take it now.
     Taken(Offering),
     /// It is to run on one executor alone.
@@ -235,6 +257,12 @@ impl Dispatcher {
             obstacles.push(Obstacle::NoExecutor { away });
             return obstacles;
         }
+        if self.needs[key.1].is_gang() {
+            obstacles.extend(self.few_nodes(instance, key));
+            obstacles.extend(self.behind(instance, key, queue, task));
+            obstacles.extend(self.turn(instance));
+            return obstacles;
+        }
         let offering = self.offering(instance, key, queue);
         if offering.executors == 0 {
             let need = &self.needs[key.1];
@@ -257,6 +285,22 @@ impl Dispatcher {
             obstacles.extend(self.holders_without_room(instance, key, task));
         }
         obstacles
+    }
+
+    /// What a task on several executors waits for, if enough of them are not free together.
+    fn few_nodes(&self, instance: &Instance, key: QueueKey) -> Option<Obstacle> {
+        let need = &self.needs[key.1];
+        let queue = (instance.id, key);
+        let (free, offering) = self.fleet.wide_counts(self.wide(need, queue));
+        let (nodes, executors) = (u64::from(need.nodes), self.fleet.len() as u64);
+        if offering < nodes {
+            let need = need.resources.clone();
+            return Some(Obstacle::Nodes { nodes, need, offering, executors });
+        }
+        let begins = self.kept_until(queue);
+        let kept = begins.is_some();
+        let begins_micros = begins.flatten().map(|at| at.since(self.now));
+        (free < nodes || kept).then_some(Obstacle::FewFree { nodes, free, kept, begins_micros })
     }
 
     fn offering(&self, instance: &Instance, key: QueueKey, queue: &ReadyQueue) -> Offering {

@@ -11,18 +11,23 @@ mod check;
 mod classes;
 mod drain;
 mod executor;
+mod in_flights;
 mod loads;
 mod membership;
 mod names;
 mod orders;
 mod recall;
+mod reclaim;
 mod registry;
 mod roster;
 mod suspend;
 mod tasks;
+pub(super) mod wide;
 
 use super::ConnectionId;
+use super::Held;
 use super::instance::QueueKey;
+use super::needs::Needs;
 use crate::result::Finished;
 use crate::task::{ExecutorId, InstanceId, Time};
 use classes::Classes;
@@ -33,7 +38,7 @@ use roster::Roster;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Index;
 
-pub(super) use executor::{Executor, InFlight};
+pub(super) use executor::{Executor, InFlight, nanos_of};
 pub(super) use membership::{Departed, Registered};
 pub(super) use orders::Outgoing;
 pub(super) use tasks::Serving;
@@ -56,6 +61,8 @@ pub(super) struct Fleet {
     prefetched: BTreeSet<(u64, ExecutorId)>,
     /// Executors that are being emptied for a task that needs much room.
     reserved: BTreeSet<ExecutorId>,
+    /// Executors whose room is kept for a gang.
+    kept: BTreeSet<ExecutorId>,
     /// Among the available executors, where to look next for room for
     /// prefetched tasks.
     recall_turn: u64,
@@ -288,13 +295,33 @@ impl Fleet {
 
     fn count_busy(&mut self, id: ExecutorId, now: Time) {
         let executor = &mut self.roster[id];
-        let is_busy = !executor.in_flight.is_empty();
+        let is_busy = !executor.has_nothing();
         self.busy.change(executor, is_busy, now);
     }
 }
 
 // Executors that are emptied for a task that needs much room.
 impl Fleet {
+    /// Takes a task from an executor that has it, and is to forget it.
+    pub(super) fn take_lost(
+        &mut self,
+        id: ExecutorId,
+        held: &Held,
+        needs: &Needs,
+        now: Time,
+    ) -> Vec<InFlight> {
+        let executor = &mut self.roster[id];
+        let taken = executor.take(held);
+        for run in &taken {
+            executor.release(needs, run, true);
+        }
+        executor.order.edit().disown.push(*held);
+        self.orders.send(id);
+        self.new_room.insert(id);
+        self.list(id, now);
+        taken
+    }
+
     /// Empties an executor for a queue, and for no other.
     pub(super) fn reserve(&mut self, id: ExecutorId, queue: (InstanceId, QueueKey)) {
         self.roster[id].reserved = Some(queue);

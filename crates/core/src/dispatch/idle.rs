@@ -19,6 +19,8 @@ pub enum IdleReason {
     Suspended,
     /// They are being emptied for a task that needs more room than is free.
     Emptied,
+    /// Their room is kept for a task that runs on several executors together.
+    Kept,
     /// Tasks that they can take are sent at the next opportunity.
     Soon,
     /// Tasks that they could take wait for executors that hold their inputs.
@@ -129,6 +131,9 @@ impl Dispatcher {
         }
         if executor.reserved.is_some() {
             return (IdleReason::Emptied, 1);
+        }
+        if executor.kept_until.is_some() {
+            return (IdleReason::Kept, 1);
         }
         let mut tasks: BTreeMap<IdleReason, u64> = BTreeMap::new();
         for one in ready {

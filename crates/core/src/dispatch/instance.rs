@@ -345,7 +345,9 @@ impl Instance {
         self.tasks.queue(run.first, run.count);
         let joins = queue.runs.back().is_some_and(|last| last.first >= batch_first);
         let options = &self.options.policy;
-        let data = data.filter(|data| options.policy.knows_places() && !data.inputs.is_empty());
+        // A task that runs on several executors goes where there is room for all of it.
+        let is_placed = options.policy.knows_places() && !needs[need].is_gang();
+        let data = data.filter(|data| is_placed && !data.inputs.is_empty());
         let Some(data) = data else {
             queue.push(run, joins);
             self.queues.list(key, &needs[need]);
@@ -450,6 +452,13 @@ impl Instance {
         let run = self.queues.find_mut(key)?.pop(count)?;
         self.tasks.take(run.first, run.count);
         self.tasks.assign(run.first, run.count);
+        Some(run)
+    }
+
+    /// Takes the next task of a queue, which is sent now or waits for its inputs.
+    pub(super) fn take_ready(&mut self, key: &QueueKey) -> Option<ReadyRun> {
+        let run = self.queues.find_mut(key)?.pop(1)?;
+        self.tasks.take(run.first, run.count);
         Some(run)
     }
 

@@ -6,9 +6,11 @@ use super::share::counted_micros;
 use super::update::{admit_held, admit_reports, held_of};
 use super::{Action, ConnectionId, Dispatcher, Held, Join, Record};
 use crate::events::{What, text};
+use crate::limits::HELD_GANGS_MAX;
 use crate::result::{Outcome, Tries};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, TaskId};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Dispatcher {
@@ -27,6 +29,7 @@ impl Dispatcher {
         admit_reports(self.now, &mut join.reports);
         admit_overflow(join.incarnation, &mut join.reports);
         admit_held(&mut join.held);
+        join.gangs.truncate(HELD_GANGS_MAX);
         self.comeback.came(self.now, join.incarnation);
         let is_expected = self.comeback.expects(join.incarnation);
         let Registered { id, before } = self.fleet.register(connection, &join);
@@ -42,13 +45,22 @@ impl Dispatcher {
         let has_cache = join.serves.is_some();
         self.forget_names();
         self.placement.executor_joined(id, before, has_cache);
+        let number = before;
         let before = before.map(|id| self.remove_executor(id, "the executor connected anew"));
-        self.fleet.admit(id, connection, &join, before, (&self.needs, self.now));
+        let unstaged = self.fleet.admit(id, connection, &join, before, (&self.needs, self.now));
+        for (instance, run) in unstaged {
+            self.is_unstaged(instance, &run);
+        }
+        if let Some(before) = number {
+            self.gang_member_renumbered((before, id));
+        }
+        self.gangs_return(id, &join.gangs);
         self.happenings.note(|| What::ExecutorJoined {
             executor: id,
             name: text(&join.name),
             capacity: join.capacity.clone(),
             allocation: join.lease.allocation,
+            cache_bytes: join.cache.object_bytes,
         });
         self.collector_joined(id);
         if self.fleet[id].serves_others() {
@@ -72,6 +84,7 @@ impl Dispatcher {
             self.outputs.discard_unreferenced(&report);
         }
         self.reconcile(id, &join.held);
+        self.reconcile_gangs(id, &join.gangs);
         self.no_longer_awaited(join.incarnation);
         self.repeat_cancellations(id);
         self.drain_again(id);
@@ -95,7 +108,16 @@ impl Dispatcher {
         for held in self.fleet.never_arrived(id, held) {
             self.take_returned(id, &held);
         }
-        self.adopt(id, held, false);
+        let mut rest = Vec::new();
+        for held in held {
+            let lost = self.of_lost_gangs(id, held);
+            let of = |(first, count)| Held { first: TaskId(first), count, ..*held };
+            for run in lost.iter() {
+                self.fleet.serving(id).disown(of(run));
+            }
+            rest.extend(lost.gaps(held.first.0, held.count).into_iter().map(of));
+        }
+        self.adopt(id, &rest, false);
     }
 
     /// Counts tasks that an executor has, unknown to us, as dispatched to it,
@@ -108,6 +130,7 @@ impl Dispatcher {
             let set = unknown.entry((held.instance, held.tries)).or_default();
             set.insert(held.first.0, held.count);
         }
+        let mut singles = HELD_GANGS_MAX as u64;
         for ((id, tries), mut wanted) in unknown {
             for (_, run) in executor.in_flight.range((id, 0)..=(id, u64::MAX)) {
                 if run.tries == tries {
@@ -141,7 +164,14 @@ impl Dispatcher {
                 let Some(batch) = instance.batch_of(TaskId(run.first)) else { continue };
                 let Some(&need_id) = batch.needs.get(run.class as usize) else { continue };
                 let need = &self.needs[need_id];
+                let class = batch.submission.classes.get(run.class as usize);
+                let estimate = class.map_or(0, |class| class.estimate_micros);
                 let (batch, dispatched) = (batch.id, self.now);
+                let key = (Reverse(need.priority), need_id);
+                let found = instance.queues.find_with_likes(&key);
+                let measured = found.and_then(|(_, measured)| measured.mean_micros);
+                let run_micros = if estimate > 0 { estimate } else { measured.unwrap_or(0) };
+                let is_gang = need.is_gang();
                 instance.tasks.assign(run.first, run.count);
                 instance.usage += need.weight(run.count);
                 let counted_micros = counted_micros(None, None);
@@ -149,7 +179,18 @@ impl Dispatcher {
                 let losses = run.tries.losses.saturating_sub(tries.losses);
                 // The attempt that comes back was lost once, unless the latest one
                 // has not been given up: that is this one, or is still out.
+                // Each task that runs on several executors is by itself. No executor that is
+                // sound has more of them than it may hold gangs.
+                let mut parts = Vec::new();
                 for (first, count, had) in self.attempts.split(id, &run) {
+                    if is_gang && count <= singles {
+                        singles -= count;
+                        parts.extend((first..first + count).map(|at| (at, 1, had)));
+                    } else {
+                        parts.push((first, count, had));
+                    }
+                }
+                for (first, count, had) in parts {
                     let later = losses.saturating_sub(u32::from(!had));
                     let (class, need_id, row_bytes) = (run.class, need_id, 0);
                     let in_flight = InFlight {
@@ -164,10 +205,12 @@ impl Dispatcher {
                         counted_micros,
                         row_bytes,
                         is_staged: false,
+                        is_gang,
+                        is_below: false,
                     };
                     let counted = in_flight.counted();
                     self.attempts.note(id, first, count, counted, Some(executor.id));
-                    executor.adopt(id, in_flight, &self.needs);
+                    executor.adopt(id, in_flight, &self.needs, run_micros);
                 }
             }
             for (first, count) in wanted.iter() {

@@ -12,8 +12,8 @@ pub(super) enum DataNeed {
     /// They have none.
     #[default]
     None,
-    /// A cache, which is filled from persistent stores and leaves nothing that others
-    /// need: here, or below a relay.
+    /// A cache, which is filled from persistent stores, and a place to stage what goes
+    /// into archives there: here, or below a relay.
     Stored,
     /// A cache that others here can read.
     Cached,
@@ -40,6 +40,8 @@ pub(super) struct Need {
     /// and is like others.
     pub(super) instant: bool,
     pub(super) data: DataNeed,
+    /// How many executors run each of the tasks together: at least one.
+    pub(super) nodes: u32,
 }
 
 impl Need {
@@ -47,8 +49,9 @@ impl Need {
         Need {
             resources: class.resources.known(),
             priority: class.priority,
-            instant: class.kind == Kind::Noop && data == DataNeed::None,
+            instant: class.kind == Kind::Noop && data == DataNeed::None && !class.is_gang(),
             data,
+            nodes: class.nodes.max(1),
         }
     }
 
@@ -57,10 +60,15 @@ impl Need {
         self.instant || self.resources.cpus_milli == 0
     }
 
+    /// Whether each of the tasks runs on several executors.
+    pub(super) fn is_gang(&self) -> bool {
+        self.nodes > 1
+    }
+
     /// What `count` tasks in flight weigh when instances share executors.
     pub(super) fn weight(&self, count: u64) -> u128 {
         let each = if self.instant { 1 } else { self.resources.cpus_milli.max(1) };
-        u128::from(each) * u128::from(count)
+        u128::from(each) * u128::from(self.nodes) * u128::from(count)
     }
 }
 
@@ -76,6 +84,8 @@ pub(super) struct Needs {
     ids: BTreeMap<Need, NeedId>,
     /// Numbers below the number of slots that are not in use.
     free: BTreeSet<NeedId>,
+    /// How many of those in use are of gangs.
+    gangs: usize,
 }
 
 #[derive(Debug)]
@@ -92,6 +102,7 @@ impl Needs {
         match self.ids.entry(need.clone()) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(place) => {
+                self.gangs += usize::from(need.is_gang());
                 let slot = Slot { need: need.clone(), users: 0 };
                 let id = match self.free.pop_first() {
                     Some(id) => {
@@ -121,11 +132,17 @@ impl Needs {
         if slot.users > 0 {
             return;
         }
+        self.gangs -= usize::from(slot.need.is_gang());
         self.ids.remove(&slot.need);
         self.free.insert(id);
         if self.ids.is_empty() {
             *self = Needs::default();
         }
+    }
+
+    /// Whether any tasks run on several executors each.
+    pub(super) fn has_gangs(&self) -> bool {
+        self.gangs > 0
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -7,6 +7,7 @@ use crate::encoded::{
     PARENTS_BYTES_MAX, data_bytes_max, lend_bytes_max, located_bytes_max, peer_bytes_max,
     rows_bytes_max, striped_bytes_max,
 };
+use crate::gang::GangOrder;
 use crate::limits::{ENVELOPE_BYTES_MAX, ORDER_BYTES_MAX, RUN_BYTES_MAX};
 
 impl Order {
@@ -20,6 +21,7 @@ impl Order {
             + self.forget.len() as u64 * ID_BYTES_MAX
             + self.discard.len() as u64 * RUN_BYTES_MAX
             + held
+            + self.gangs.iter().map(GangOrder::bytes).sum::<u64>()
             + self.data.as_ref().map_or(0, |data| data.bytes())
     }
 
@@ -40,6 +42,9 @@ impl Order {
         for prepare in self.prepare {
             parts.next(prepare.bytes()).prepare.push(prepare);
         }
+        for gang in self.gangs {
+            parts.next(gang.bytes()).gangs.push(gang);
+        }
         for assigned in self.assign {
             parts.next(assigned.bytes()).assign.push(assigned);
         }
@@ -58,6 +63,7 @@ impl Order {
         let last = parts.next(0);
         last.recall = self.recall;
         last.leave = self.leave;
+        last.heartbeat_micros = self.heartbeat_micros;
         parts.parts
     }
 }
@@ -169,8 +175,9 @@ mod tests {
     use crate::data::declared::{Collects, Lend, Located, Peer, Serving};
     use crate::data::object::{Object, ObjectId, Sources};
     use crate::dispatch::{BatchId, Held};
+    use crate::gang::{GangKey, GangToken, Member};
     use crate::result::Tries;
-    use crate::task::{ExecutorId, InstanceId, Packed, Rows, TaskId};
+    use crate::task::{ExecutorId, InstanceId, Packed, Resources, Rows, TaskId};
     use proptest::prelude::*;
     use std::sync::Arc;
 
@@ -200,6 +207,21 @@ mod tests {
             tries: Tries::default(),
             rows: Rows::Packed(rows),
             data: None,
+        }
+    }
+
+    fn form(number: u64, nodes: u64) -> GangOrder {
+        let Held { instance, first: task, tries, .. } = held(number);
+        let serves = Serving { address: "node:7000".repeat(20), fingerprint: vec![7; 32] };
+        let member =
+            |id| Member { executor: ExecutorId(id), name: id.to_string(), serves: serves.clone() };
+        GangOrder::Form {
+            key: GangKey { instance, task, tries },
+            index: 0,
+            resources: Resources::cpus(1),
+            ranks_per_node: 1,
+            token: GangToken::default(),
+            members: Arc::new((0..nodes).map(member).collect()),
         }
     }
 
@@ -241,6 +263,8 @@ mod tests {
                 may_leave: true,
             })),
             leave: true,
+            heartbeat_micros: 4_000_000,
+            gangs: (0..forget.min(100)).map(|number| form(number, fetch.min(4096))).collect(),
         }
     }
 
@@ -254,8 +278,10 @@ mod tests {
             whole.disown.extend(part.disown);
             whole.forget.extend(part.forget);
             whole.discard.extend(part.discard);
+            whole.gangs.extend(part.gangs);
             whole.recall += part.recall;
             whole.leave |= part.leave;
+            whole.heartbeat_micros += part.heartbeat_micros;
             let (Some(into), Some(data)) = (&mut whole.data, part.data) else { continue };
             into.peers.extend(data.peers);
             into.fetch.extend(data.fetch);
@@ -285,7 +311,7 @@ mod tests {
             let whole = order(lengths, &rows);
             let parts = whole.clone().parts();
             for part in &parts {
-                let entries = part.prepare.len() + part.assign.len();
+                let entries = part.prepare.len() + part.assign.len() + part.gangs.len();
                 prop_assert!(!part.is_long() || (entries == 1 && part.cancel.is_empty()));
             }
             prop_assert!(joined(parts) == whole, "something was lost");

@@ -8,7 +8,7 @@
 
 use super::data_tasks::{announce, unlocated_data};
 use super::everywhere::OwnTask;
-use super::fleet::{Executor, InFlight, Outgoing};
+use super::fleet::{Executor, InFlight, Outgoing, nanos_of};
 use super::instance::{Instance, QueueKey};
 use super::needs::{Need, NeedId};
 use super::queues::Pace;
@@ -17,8 +17,7 @@ use super::share::counted_micros;
 use super::{Action, Assigned, Dispatcher, Order};
 use crate::limits::{
     LOOK_NEEDS_MAX, OBSTACLE_NEEDS_MAX, ORDER_BYTES_MAX, ORDER_DATA_TASKS_MAX,
-    PREFETCH_TASK_MICROS_MAX, PREFETCH_TASKS_MAX, PREFETCH_WORK_MICROS, RECALL_WORK_MICROS,
-    RESERVE_AFTER_MICROS,
+    PREFETCH_WORK_MICROS, RECALL_WORK_MICROS, RESERVE_AFTER_MICROS,
 };
 use crate::result::Outcome;
 use crate::task::{ExecutorId, InstanceId, Resources, Rows, TaskId};
@@ -31,6 +30,7 @@ impl Dispatcher {
             return;
         }
         self.drop_idle_reservations();
+        self.place_gangs();
         while let Some(id) = self.fleet.take_new_room(self.now) {
             self.serve(id, true);
         }
@@ -45,11 +45,12 @@ impl Dispatcher {
             at = turn + 1;
             self.serve(id, false);
         }
+        self.fill_with_gangs();
         // The last task of a queue may have gone elsewhere than to the
         // executor that was being emptied for it.
         self.unplaced |= self.drop_idle_reservations();
         self.fail_unschedulable();
-        self.fleet.recall_for_idle(&self.needs, self.now);
+        self.recall_for_idle();
         self.recall_for_due();
         self.copy_wanted();
         if self.placement.has_tasks() {
@@ -156,9 +157,8 @@ impl Dispatcher {
                 }
                 queue.reserved = None;
             }
-            let everywhere = self.placement.everywhere();
-            let is_own = everywhere.waits_for(id, executor.incarnation);
-            if is_own && listed.is_some() && executor.takes_tasks() {
+            let is_own = || self.has_own(executor.incarnation, id, key);
+            if listed.is_some() && executor.takes_tasks() && is_own() {
                 continue;
             }
             idle.push(executor.id);
@@ -223,6 +223,7 @@ impl Dispatcher {
             let need_id = key.1;
             let need = &self.needs[need_id];
             if !executor.offers(need)
+                || executor.has_many_runs()
                 || (executor.misjudged && !executor.in_flight.is_empty() && !need.instant)
             {
                 continue;
@@ -234,11 +235,18 @@ impl Dispatcher {
                     continue;
                 }
             }
+            let is_kept = executor.kept_until.is_some();
+            if is_kept && !need.instant {
+                let lasts = queue.estimate(&instance.batches, measured);
+                if !executor.ends_in_time(self.now, lasts) {
+                    continue;
+                }
+            }
             let room = match pace {
                 Pace::Timeless => 0,
                 _ => executor.free.count_of(&need.resources, queue.len),
             };
-            let ahead = match (terms.goes_ahead && !is_awaited) || need.instant {
+            let ahead = match (terms.goes_ahead && !is_awaited && !is_kept) || need.instant {
                 true => {
                     // Beside others nobody holds slots for longer than the mean
                     // of tasks that differ makes believe.
@@ -250,9 +258,9 @@ impl Dispatcher {
                     let ahead =
                         prefetch((need, need_id), queue.len, estimate, slots, executor, connected);
                     // One that may not go ahead, however much is sent ahead already.
-                    let waits = each_nanos.is_none_or(|nanos| {
-                        nanos.saturating_mul(slots) > PREFETCH_TASK_MICROS_MAX * 1_000
-                    });
+                    let longest_ahead = executor.one_ahead_micros_max() * 1_000;
+                    let waits =
+                        each_nanos.is_none_or(|nanos| nanos.saturating_mul(slots) > longest_ahead);
                     if room == 0 && waits && is_due && queue.reserved.is_none() && !need.instant {
                         terms.goes_ahead = false;
                     }
@@ -267,6 +275,7 @@ impl Dispatcher {
                 let waited = queue.blocked_since.map_or(0, |since| self.now.since(since));
                 terms.is_awaited |= room == 0 && !need.instant;
                 if room == 0
+                    && !is_kept
                     && !need.instant
                     && !is_awaited
                     && waited >= RESERVE_AFTER_MICROS
@@ -390,6 +399,8 @@ impl Dispatcher {
                     counted_micros,
                     row_bytes,
                     is_staged: false,
+                    is_gang: false,
+                    is_below: false,
                 },
                 &self.needs,
                 each_nanos,
@@ -474,7 +485,10 @@ impl Dispatcher {
 
     fn could_run(&self, need: NeedId) -> bool {
         let need = &self.needs[need];
-        self.fleet.iter().any(|executor| executor.offers(need))
+        match need.is_gang() {
+            true => self.fleet.could_run_wide(need),
+            false => self.fleet.iter().any(|executor| executor.offers(need)),
+        }
     }
 
     /// Needs of ready tasks that no executor offers, as many of them as status shows:
@@ -507,7 +521,7 @@ impl Dispatcher {
     }
 
     /// Puts an instance where it belongs among the runnable ones.
-    fn place_instance(&mut self, id: InstanceId) {
+    pub(super) fn place_instance(&mut self, id: InstanceId) {
         let is_runnable = self.is_runnable(&self.instances[&id]);
         let instance = &mut self.instances[&id];
         if self.runnable.place(id, &mut instance.share, is_runnable, self.now) {
@@ -535,11 +549,6 @@ struct Terms {
     is_awaited: bool,
 }
 
-/// For how long a task keeps an executor busy on which so many run side by side.
-fn nanos_of(micros: u64, slots: u64) -> u64 {
-    micros.min(1 << 50).saturating_mul(1_000) / slots.max(1)
-}
-
 /// How many tasks to send ahead of free room: as many as keep the executor
 /// busy for [`PREFETCH_WORK_MICROS`], and at least one for each slot unless
 /// tasks are long, those of other needs that were sent ahead counted; nothing
@@ -560,9 +569,10 @@ fn prefetch(
     if !loads.has_place_for(need_id) {
         return 0;
     }
-    let left = PREFETCH_TASKS_MAX.saturating_sub(loads.prefetched());
+    let most = executor.ahead_max();
+    let left = most.saturating_sub(loads.prefetched());
     if need.instant {
-        return if loads.prefetched() * 2 > PREFETCH_TASKS_MAX { 0 } else { left };
+        return if loads.prefetched() * 2 > most { 0 } else { left };
     }
     let Some(mean) = estimate_micros.filter(|_| !executor.stalled) else { return 0 };
     let load = loads.of(need_id);
@@ -575,7 +585,7 @@ fn prefetch(
     let (waiting, executors) = (queued + mine, executors.max(1));
     let share = waiting.div_ceil(executors).max(tasks_in(RECALL_WORK_MICROS));
     // The last tasks of a queue go to whoever has room first.
-    let one_each = match mean <= PREFETCH_TASK_MICROS_MAX {
+    let one_each = match mean <= executor.one_ahead_micros_max() {
         true => slots.min(waiting / executors),
         false => 0,
     };
@@ -583,7 +593,7 @@ fn prefetch(
         let is_half_full = there.saturating_mul(2) > depth;
         if is_half_full { 0 } else { depth - there }
     };
-    let by_work = tasks_in(PREFETCH_WORK_MICROS).min(share).min(PREFETCH_TASKS_MAX);
+    let by_work = tasks_in(PREFETCH_WORK_MICROS).min(share).min(most);
     let wanted = refill(by_work, mine.saturating_add(theirs));
     wanted.max(refill(one_each, mine + others)).min(left)
 }

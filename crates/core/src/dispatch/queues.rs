@@ -9,7 +9,7 @@ use super::shelf::{Room, Shelf};
 use crate::limits::{IDLE_NEEDS_MAX, INSTANCE_NEEDS_MAX, LOOK_NEEDS_MAX};
 use crate::task::{InstanceId, Time};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Queues up to which each is looked at in turn, rather than through an index.
 const SCAN_QUEUES: usize = 4;
@@ -52,6 +52,9 @@ pub(super) struct Queues {
     blocked: Vec<QueueKey>,
     /// Queues without a task that has not ended, the oldest first.
     idle: VecDeque<QueueKey>,
+    /// Queues of tasks that run on several executors each: searches for one executor do not
+    /// meet them. Some may have emptied.
+    gangs: BTreeSet<QueueKey>,
 }
 
 impl Queues {
@@ -154,6 +157,10 @@ impl Queues {
         if queue.len == 0 {
             return;
         }
+        if need.is_gang() {
+            self.gangs.insert(key);
+            return;
+        }
         if queue.plain_len() > 0 && queue.blocked_since.is_none() && !queue.is_open {
             queue.is_open = true;
             self.open.push(key);
@@ -170,6 +177,7 @@ impl Queues {
 
     /// Takes a queue off its shelf.
     fn unlist(&mut self, key: QueueKey) {
+        self.gangs.remove(&key);
         let Some(queue) = self.find_mut(&key) else { return };
         if let Some(pace) = queue.listed.take() {
             self.shelf(pace).remove(key);
@@ -196,11 +204,20 @@ impl Queues {
         self.open.iter().filter_map(|key| Some((*key, self.find(key)?)))
     }
 
+    /// The queues of tasks that run on several executors each, in their order.
+    pub(super) fn gangs(&self) -> impl Iterator<Item = (QueueKey, &ReadyQueue)> {
+        let found = self.gangs.iter().filter_map(|key| Some((*key, self.find(key)?)));
+        found.filter(|(_, queue)| queue.len > 0)
+    }
+
     /// The queue whose turn it is among the first few, if it waits for room:
     /// since when.
     pub(super) fn first_blocked(&self, needs: &Needs) -> Option<(QueueKey, Time)> {
         let few = self.iter().take(LOOK_NEEDS_MAX);
-        let mut ready = few.filter(|(key, queue)| queue.plain_len() > 0 && !needs[key.1].instant);
+        let mut ready = few.filter(|(key, queue)| {
+            let need = &needs[key.1];
+            queue.plain_len() > 0 && !need.instant && !need.is_gang()
+        });
         let (key, queue) = ready.next()?;
         Some((key, queue.blocked_since?))
     }
@@ -246,7 +263,8 @@ impl Queues {
                 }
                 let need = &needs[key.1];
                 let pace = queue.pace(need);
-                takes.room_for(pace)?.fits(need).then_some((key, pace))
+                let fits = !need.is_gang() && takes.room_for(pace)?.fits(need);
+                fits.then_some((key, pace))
             });
         }
         let mut first: Option<(QueueKey, Pace)> = None;
@@ -284,13 +302,17 @@ impl Queues {
         for (key, queue) in self.iter() {
             let need = &needs[key.1];
             ensure!(key == key_of(need, key.1), "instance {id}: queue {key:?} is misfiled");
-            let is_listed = queue.len == 0 || queue.listed == Some(queue.pace(need));
+            let is_gang = need.is_gang();
+            let is_found = self.gangs.contains(&key) == is_gang || (is_gang && queue.len == 0);
+            ensure!(is_found, "instance {id}: queue {key:?} is of gangs, or not");
+            let is_listed = is_gang || queue.len == 0 || queue.listed == Some(queue.pace(need));
             ensure!(is_listed, "instance {id}: queue {key:?} is not found");
             for (pace, shelf) in [(Pace::Timeless, &self.instant), (Pace::Timed, &self.timed)] {
                 let is_there = shelf.has(key) == (queue.listed == Some(pace));
                 ensure!(is_there, "instance {id}: queue {key:?} is on another shelf");
             }
-            let is_open = queue.plain_len() == 0 || queue.blocked_since.is_some() || queue.is_open;
+            let is_open =
+                is_gang || queue.plain_len() == 0 || queue.blocked_since.is_some() || queue.is_open;
             ensure!(is_open, "instance {id}: queue {key:?} may fit somebody and is not open");
             let times = |listed: &BTreeMap<QueueKey, usize>| listed.get(&key).copied().unwrap_or(0);
             let is_open = times(&open) == usize::from(queue.is_open);

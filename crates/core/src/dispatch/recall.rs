@@ -10,6 +10,16 @@ use crate::task::InstanceId;
 use std::cmp::Ordering;
 
 impl Dispatcher {
+    /// Takes back what was sent ahead for executors that are idle.
+    pub(super) fn recall_for_idle(&mut self) {
+        let instances = &self.instances;
+        let waits = |executor: &Executor| {
+            let of = executor.instances();
+            of.iter().any(|id| instances[id].options.policy.policy.waits_for_places())
+        };
+        self.fleet.recall_for_idle(&self.needs, self.now, waits);
+    }
+
     /// Takes back what was sent ahead of an instance that has less than its
     /// share, or ahead of tasks of the same instance that have more priority,
     /// once these have waited for room longer than what is sent ahead lasts: it

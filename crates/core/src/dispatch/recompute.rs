@@ -217,6 +217,7 @@ impl Dispatcher {
     /// Takes a task from the executor that has it, if one has.
     fn stop(&mut self, id: InstanceId, task: u64) {
         let withdrawn = self.fleet.withdraw(id, task, &self.needs, self.now);
+        self.gangs.look_at_instance(id);
         let Some((executor, run)) = withdrawn else { return };
         self.instances[&id].give_back(&run, &self.needs[run.need]);
         self.cancel_input_transfers(executor, id, &run);

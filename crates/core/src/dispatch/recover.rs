@@ -492,6 +492,8 @@ impl Dispatcher {
         for (incarnation, executor) in missing {
             self.lose_awaited(incarnation, Some(executor));
         }
+        self.withdrawals.recovered();
+        self.end_gang_recovery();
         self.unplaced = true;
     }
 

@@ -59,7 +59,7 @@ impl Dispatcher {
         let mut holders = holders.map(|id| &self.fleet[id]);
         holders.any(|executor| {
             let is_back_soon = executor.connection.is_none();
-            let has_others = executor.takes_tasks() && !executor.in_flight.is_empty();
+            let has_others = executor.takes_tasks() && !executor.has_nothing();
             executor.offers(need) && !executor.leaving && (is_back_soon || has_others)
         })
     }

@@ -325,6 +325,7 @@ impl Dispatcher {
         self.runnable.remove(id, &instance.share);
         self.outbound.forget(id);
         self.pauses.forget_instance(id);
+        self.gangs.look_at_instance(id);
         self.fleet.drop_instance(id, instance.tasks.assigned(), &self.needs, self.now);
         let notices = self.placement.forget_kept(&instance, &self.instances, &self.fleet);
         self.notify(notices);

@@ -3,6 +3,7 @@
 //! A relay registers as an executor. It says what is below it in an update, once in
 //! each session before it takes tasks, and again whenever that changes.
 
+use super::needs::{DataNeed, Need};
 use super::{ConnectionId, Dispatcher};
 use crate::limits::{CUSTOM_NAMES_MAX, NAME_BYTES_MAX, NODE_CLASSES_MAX, SUBTREE_RELAYS_MAX};
 use crate::task::{ExecutorId, Resources};
@@ -24,27 +25,14 @@ impl NodeClass {
     }
 }
 
-/// A relay, as those above it know it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Lender {
-    /// The incarnation that it registers with.
-    pub identity: u64,
-    /// For people.
-    pub name: String,
-    /// How many relays are on the way to it from the first of its list.
-    pub depth: u64,
-    /// How many nodes are below it.
-    pub nodes: u64,
-}
-
 /// Everything below a relay.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Subtree {
     /// Drawn at random when the relay's process started.
     pub process: u64,
-    /// The relays that work passes on its way: itself, and those below it, each
-    /// followed by those below it in turn.
-    pub relays: Vec<Lender>,
+    /// The relays that work passes on its way, by the incarnations that they register
+    /// with: itself, and those below it.
+    pub relays: Vec<u64>,
     /// The nodes, one entry for each class.
     pub nodes: Vec<NodeClass>,
     /// What each kind of node offers that can still be asked of batch schedulers.
@@ -103,12 +91,6 @@ impl Subtree {
         total
     }
 
-    /// The relays below the one that lends it.
-    #[must_use]
-    pub fn below(&self) -> &[Lender] {
-        self.relays.get(1..).unwrap_or_default()
-    }
-
     /// How many nodes there are.
     #[must_use]
     pub fn node_count(&self) -> u64 {
@@ -120,6 +102,11 @@ impl Subtree {
     #[must_use]
     pub fn fits(&self, need: &Resources, caches: bool) -> bool {
         self.nodes.iter().any(|class| class.count > 0 && class.takes(need, caches))
+    }
+
+    /// Whether some node can run tasks of a need.
+    pub(super) fn runs(&self, need: &Need) -> bool {
+        self.fits(&need.resources, need.data > DataNeed::None)
     }
 
     /// How many nodes offer this, free or not, and have a cache if `caches` says so.
@@ -159,7 +146,6 @@ impl Subtree {
             && self.obtainable.len() <= NODE_CLASSES_MAX
             && self.obtainable.iter().all(is_kept)
             && self.relays.len() <= SUBTREE_RELAYS_MAX
-            && self.relays.iter().all(|relay| relay.name.len() <= NAME_BYTES_MAX)
             && self.nodes.iter().all(|class| is_kept(&class.capacity))
             && self.total().custom.len() <= CUSTOM_NAMES_MAX
     }
@@ -185,7 +171,7 @@ impl Dispatcher {
         if !subtree.is_within_bounds() {
             return Err(SubtreeError::TooMuch { name: name() });
         }
-        if subtree.relays.iter().any(|relay| self.lent_to.contains(&relay.identity)) {
+        if subtree.relays.iter().any(|relay| self.lent_to.contains(relay)) {
             return Err(SubtreeError::Circle { name: name() });
         }
         if let Some(other) = self.fleet.same_relay(id, &subtree) {
@@ -195,6 +181,7 @@ impl Dispatcher {
         let incarnation = self.fleet[id].incarnation;
         let can_get_nodes = subtree.is_unknown_obtainable || !subtree.obtainable.is_empty();
         self.unmet.lends(id, can_get_nodes);
+        self.surveys.lends(id, incarnation);
         self.fleet.resize(id, subtree, &self.needs, self.now);
         self.placement.is_relay(id);
         self.placement.everywhere_mut().lends(incarnation);
@@ -203,7 +190,7 @@ impl Dispatcher {
     }
 
     /// What the relay of this identity, which is above this dispatcher, has to say
-    /// of it; its process and its name are for the relay to fill in. Costs O(classes + relays).
+    /// of it; its process is for the relay to fill in. Costs O(classes + relays).
     pub fn subtree(&mut self, relay: u64) -> Subtree {
         self.lent_to.insert(relay);
         while self.lent_to.len() > SUBTREE_RELAYS_MAX {
@@ -211,10 +198,7 @@ impl Dispatcher {
         }
         let (below, nodes) = self.fleet.subtree();
         let (obtainable, is_unknown_obtainable) = self.obtainable();
-        let own = Lender { identity: relay, ..Lender::default() };
-        let relays = [own].into_iter().chain(below).collect();
-        let mut subtree = Subtree { process: 0, relays, nodes, obtainable, is_unknown_obtainable };
-        subtree.relays[0].nodes = subtree.node_count();
-        subtree
+        let relays = [relay].into_iter().chain(below).collect();
+        Subtree { process: 0, relays, nodes, obtainable, is_unknown_obtainable }
     }
 }

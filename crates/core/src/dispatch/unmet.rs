@@ -79,8 +79,9 @@ impl Dispatcher {
         }
         self.unmet.looked = self.now;
         let mut waiting = Vec::new();
-        // Tasks with objects in caches are not sent to relays.
-        self.add_ready(&mut waiting, |need| need.data <= DataNeed::Stored);
+        // Tasks with objects in caches are not sent to relays, and those on several executors
+        // neither.
+        self.add_ready(&mut waiting, |need| need.data <= DataNeed::Stored && !need.is_gang());
         let relays: Vec<ExecutorId> = self.unmet.told.keys().copied().collect();
         for id in relays {
             let executor = &self.fleet[id];
@@ -111,13 +112,14 @@ impl Dispatcher {
                 if is_meant(need) {
                     let estimate = queue.estimate(&instance.batches, queue.measured);
                     let lasts = queue.user_estimate(&instance.batches).unwrap_or(0);
-                    add_waiting(waiting, &need.resources, (queue.len, estimate, lasts));
+                    let need_of = (&need.resources, need.nodes);
+                    add_waiting(waiting, need_of, (queue.len, estimate, lasts));
                 }
             }
         }
         for one in self.unmet.above() {
             let told = (one.tasks, one.estimate_micros, one.lasts_micros);
-            add_waiting(waiting, &one.need, told);
+            add_waiting(waiting, (&one.need, one.nodes.max(1)), told);
         }
     }
 

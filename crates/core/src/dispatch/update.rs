@@ -1,10 +1,11 @@
 //! Updates of executors: reports, tasks given back, changes of caches, leaving.
 
+use super::fleet::InFlight;
 use super::outputs::admit_overflow;
 use super::{Action, ConnectionId, Dispatcher, Held, JoinError, Update};
 use crate::events::What;
 use crate::result::{Outcome, Report};
-use crate::task::{ExecutorId, TaskId, Time};
+use crate::task::{ExecutorId, InstanceId, TaskId, Time};
 
 impl Dispatcher {
     /// An executor speaks.
@@ -20,6 +21,7 @@ impl Dispatcher {
         admit_reports(now, &mut update.reports);
         admit_held(&mut update.returned);
         admit_held(&mut update.staged);
+        admit_held(&mut update.unstaged);
         admit_overflow(self.fleet[id].incarnation, &mut update.reports);
         if let Some(subtree) = update.subtree.take()
             && let Err(error) = self.lend(connection, id, *subtree)
@@ -27,6 +29,9 @@ impl Dispatcher {
             let error = JoinError::Subtree(error);
             self.outbound.push(Action::Refuse { connection, error });
             return;
+        }
+        if let Some(survey) = update.survey.take() {
+            self.surveys.note(id, *survey);
         }
         self.fleet.hear(id, &update, now);
         self.placement.heard(now, id);
@@ -44,8 +49,12 @@ impl Dispatcher {
         if let Some(pace) = update.pace {
             self.collector_paces(id, pace);
         }
+        self.hear_of_gangs(id, &update.gangs);
         for held in &update.staged {
             self.stage(id, held);
+        }
+        for held in &update.unstaged {
+            self.unstage(id, held);
         }
         for report in &update.reports {
             self.report(id, report);
@@ -68,6 +77,7 @@ impl Dispatcher {
                 self.fleet.misjudge(id);
             }
         }
+        self.gangs.look_at(id);
     }
 
     /// Takes in a report. Returns whether it was about tasks that the executor
@@ -86,6 +96,7 @@ impl Dispatcher {
         for run in &ended {
             self.cancel_input_transfers(id, report.instance, run);
             self.conclude(id, report, run, micros);
+            self.staged.gone(report.instance, run);
         }
         let known = !ended.is_empty();
         self.fleet.recycle(ended);
@@ -96,11 +107,30 @@ impl Dispatcher {
     /// held is free.
     fn stage(&mut self, id: ExecutorId, held: &Held) {
         for run in self.fleet.stage(id, held, &self.needs) {
-            let need = &self.needs[run.need];
+            let used = run.used(&self.needs[run.need]);
             if let Some(instance) = self.instances.find_mut(&held.instance) {
-                instance.usage -= need.weight(run.count);
+                instance.usage -= used;
             }
+            self.staged.note(held.instance, run.first, run.count);
         }
+    }
+
+    /// What tasks below a relay had staged is lost, before it was safe: they run there
+    /// again.
+    fn unstage(&mut self, id: ExecutorId, held: &Held) {
+        for run in self.fleet.unstage(id, held, &self.needs) {
+            self.is_unstaged(held.instance, &run);
+        }
+    }
+
+    /// Tasks of an executor are not staged any more, and hold what they did before.
+    pub(super) fn is_unstaged(&mut self, id: InstanceId, run: &InFlight) {
+        let used = run.used(&self.needs[run.need]);
+        if let Some(instance) = self.instances.find_mut(&id) {
+            instance.usage += used;
+        }
+        let run = InFlight { is_staged: true, ..*run };
+        self.staged.gone(id, &run);
     }
 
     /// Tasks come back unstarted: they are ready again as they were. Returns
@@ -110,6 +140,7 @@ impl Dispatcher {
         for run in taken {
             self.cancel_input_transfers(id, held.instance, &run);
             self.put_back(held.instance, &run, run.counted());
+            self.staged.gone(held.instance, &run);
         }
         freed
     }

@@ -2,7 +2,7 @@
 //! people who ask; nothing is decided by it.
 
 use super::Dispatcher;
-use super::fleet::{Executor, InFlight};
+use super::fleet::Executor;
 use super::needs::NeedId;
 use super::state::State;
 use crate::result::{Finished, Status};
@@ -94,17 +94,15 @@ impl Executor {
     /// What it has, and which of that runs: of each need, as many tasks as hold
     /// their resources, those first that were sent first.
     fn parts(&self) -> Vec<Part> {
-        let mut order: Vec<(&(InstanceId, u64), &InFlight)> = self.in_flight.iter().collect();
+        let mut order: Vec<_> = self.in_flight.iter().collect();
         order.sort_by_key(|(_, run)| run.dispatched);
         let mut room: BTreeMap<NeedId, u64> = BTreeMap::new();
         let mut parts = Vec::with_capacity(order.len());
         for ((instance, _), run) in order {
             let room = room.entry(run.need).or_insert_with(|| self.loads.of(run.need).slotted);
-            let running = if run.is_staged { 0 } else { run.count.min(*room) };
+            let running = if run.holds_room() { run.count.min(*room) } else { 0 };
             *room -= running;
-            // What waits for room below a relay holds none here, and has not ended.
-            let is_staged = run.is_staged && self.subtree.is_none();
-            let rest = if is_staged { Progress::Staged } else { Progress::Sent };
+            let rest = if run.is_staged { Progress::Staged } else { Progress::Sent };
             let halves = [
                 (run.first, running, Progress::Running),
                 (run.first + running, run.count - running, rest),

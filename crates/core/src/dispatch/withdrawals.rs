@@ -46,6 +46,12 @@ impl Withdrawals {
         self.pending.remove(&connection);
     }
 
+    /// Executors are not waited for any more after a restart: what they did not come back with
+    /// can be taken back.
+    pub(super) fn recovered(&mut self) {
+        self.has_news = true;
+    }
+
     /// When one is due.
     pub(super) fn due(&self) -> Option<Time> {
         self.pending.values().map(|withdrawal| withdrawal.until).min()
@@ -80,10 +86,10 @@ impl Dispatcher {
             until: self.now.after(WITHDRAWAL_MICROS_MAX),
         };
         self.take_back(&mut withdrawal)?;
-        withdrawal.asked = self.fleet.recall_for_above(instance, withdrawal.left);
-        match withdrawal.asked.is_empty() {
-            true => self.answer_withdrawal(connection, withdrawal),
-            false => drop(self.withdrawals.pending.insert(connection, withdrawal)),
+        withdrawal.asked = self.fleet.recall_for_above(instance, withdrawal.left, self.now);
+        match self.is_awaited(&withdrawal) {
+            true => drop(self.withdrawals.pending.insert(connection, withdrawal)),
+            false => self.answer_withdrawal(connection, withdrawal),
         }
         Ok(())
     }
@@ -95,12 +101,19 @@ impl Dispatcher {
         }
         for (connection, mut withdrawal) in std::mem::take(&mut self.withdrawals.pending) {
             let is_there = self.take_back(&mut withdrawal).is_ok();
-            let is_awaited = withdrawal.left > 0 && !withdrawal.asked.is_empty();
+            let is_awaited = self.is_awaited(&withdrawal);
             match is_there && is_awaited && withdrawal.until > self.now {
                 true => drop(self.withdrawals.pending.insert(connection, withdrawal)),
                 false => self.answer_withdrawal(connection, withdrawal),
             }
         }
+    }
+
+    /// Whether there may be more to take back in a moment: executors were asked for tasks, or
+    /// may come back after a restart.
+    fn is_awaited(&self, withdrawal: &Withdrawal) -> bool {
+        let is_recovering = self.comeback.until().is_some();
+        withdrawal.left > 0 && (is_recovering || !withdrawal.asked.is_empty())
     }
 
     /// Takes back what no executor has.

@@ -266,6 +266,9 @@ fn instance_of(what: &What) -> Option<InstanceId> {
         | What::RecomputationEnded { run, .. } => Some(run.instance),
         What::Ended(ended) => Some(ended.run.instance),
         What::DispatcherStarted { .. }
+        | What::Waits(_)
+        | What::Uses(_)
+        | What::Moved { .. }
         | What::Sealed { .. }
         | What::Cancelling { .. }
         | What::ExecutorJoined { .. }

@@ -117,7 +117,7 @@ impl Tally {
         let from = self.span.map_or(event.at, |(from, _)| from);
         self.span = Some((from, event.at));
         match &event.what {
-            What::InstanceCreated { instance, name } => {
+            What::InstanceCreated { instance, name, .. } => {
                 self.instance(*instance).name = Some(name.clone());
             }
             What::Submitted { instance, count, .. } => {
@@ -183,6 +183,9 @@ impl Tally {
             | What::ExecutorDrained { .. }
             | What::Paused { .. }
             | What::Prioritized { .. }
+            | What::Waits(_)
+            | What::Uses(_)
+            | What::Moved { .. }
             | What::Provisioned { .. } => {}
         }
     }

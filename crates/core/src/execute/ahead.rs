@@ -26,8 +26,15 @@ impl Executor {
     /// are where there is room.
     pub(super) fn start_ahead(&mut self) {
         let mut at = 0;
+        if self.gangs.are_waiting() {
+            return;
+        }
         while self.chains.follower_count() < AHEAD_TASKS_MAX && !self.updates.is_full() {
             let Some(front) = self.queue.get(at).filter(|_| at < BACKFILL_RUNS_MAX) else { return };
+            if front.class.is_gang() {
+                at += 1;
+                continue;
+            }
             if front.class.kind != Kind::Process || self.is_running(front.instance, front.first, 1)
             {
                 return;
@@ -66,10 +73,15 @@ impl Executor {
     /// waits is asked for, to be started at once; the last, as the first may
     /// start where it is before it hears of this.
     pub(super) fn ask_for_one_here(&mut self) {
-        if self.room.is_full() || self.chains.follower_count() == 0 || self.updates.is_full() {
+        if self.gangs.are_waiting()
+            || self.room.is_full()
+            || self.chains.follower_count() == 0
+            || self.updates.is_full()
+        {
             return;
         }
-        let is_coming = |run: &Queued| run.data.is_some() && !self.is_ready(run.key());
+        let is_coming =
+            |run: &Queued| run.class.is_gang() || (run.data.is_some() && !self.is_ready(run.key()));
         if !self.queue.iter().take(BACKFILL_RUNS_MAX).all(is_coming) {
             return;
         }

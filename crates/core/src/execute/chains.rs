@@ -247,7 +247,7 @@ impl Executor {
         let (mut recalled, mut in_doubt, mut followers, mut leaders) = (0, 0, 0, 0);
         for (key, run) in &self.running {
             let task = key.task;
-            let is_process = run.class.kind == Kind::Process;
+            let is_process = run.class.kind == Kind::Process && run.gang.is_none();
             let linked = run.leader().is_some() || run.follower().is_some();
             ensure!(linked == is_process, "task {task} is in a chain, or is not");
             if let Some(leader) = run.leader() {

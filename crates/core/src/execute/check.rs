@@ -12,6 +12,7 @@ impl Executor {
     /// # Errors
     /// Says what does not hold.
     pub fn check(&self) -> Result<(), CheckError> {
+        self.gangs.check()?;
         self.check_room()?;
         self.check_deadlines()?;
         self.check_doubts()?;
@@ -37,7 +38,8 @@ impl Executor {
             self.check_call(*key, run)?;
         }
         let held = self.running.values().filter(|run| run.has_room());
-        self.room.check(held.map(|run| (&run.class.resources, &run.grant)))
+        let held = held.map(|run| (&run.class.resources, &run.grant));
+        self.room.check(held.chain(self.gangs.rooms()))
     }
 
     /// Every deadline is that of a running task, and none is forgotten.

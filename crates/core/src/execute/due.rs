@@ -1,7 +1,7 @@
 //! What an executor does at a time, rather than because something happened.
 
 use super::{Executor, Killed};
-use crate::limits::{HEARTBEAT_MICROS, KILL_GRACE_MICROS};
+use crate::limits::KILL_GRACE_MICROS;
 use crate::task::Time;
 
 impl Executor {
@@ -9,8 +9,7 @@ impl Executor {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Time, &'static str)> {
         let deadline = self.deadlines.first().map(|(at, _)| (*at, "task timeout"));
-        let heartbeat =
-            self.connected.then(|| (self.last_spoke.after(HEARTBEAT_MICROS), "heartbeat"));
+        let heartbeat = self.connected.then(|| (self.heartbeats.due(), "heartbeat"));
         let stays = !self.is_leaving();
         let lease = self.departure.leaves_at();
         let lease = lease.filter(|_| stays).map(|at| (at, "end of the lease"));
@@ -34,6 +33,9 @@ impl Executor {
             self.kill(key, Killed::Timeout, KILL_GRACE_MICROS);
         }
         self.believe_doubted();
+        if self.departure.leaves_at().is_some_and(|at| at <= self.now) {
+            self.break_gangs();
+        }
         if [self.departure.leaves_at(), self.idle.due()]
             .into_iter()
             .flatten()
@@ -43,7 +45,7 @@ impl Executor {
         }
         self.handle_stage_timeout();
         self.handle_collect_timeout();
-        if self.connected && self.last_spoke.after(HEARTBEAT_MICROS) <= self.now {
+        if self.connected && self.heartbeats.due() <= self.now {
             self.updates.heartbeat();
         }
         self.note_work();

@@ -27,6 +27,9 @@ impl Executor {
             self.templates.call_ended(run.template, ended.since(started));
         }
         self.release_template(run.template);
+        if let Some(gang) = run.gang {
+            self.disband(gang);
+        }
         if run.class.kind == Kind::Process && matches!(outcome, Outcome::Exit(_)) {
             self.chains.note_run_time(ended.since(started));
         }
@@ -92,6 +95,9 @@ impl Executor {
         if run.has_room() && !passed_on {
             self.room.give(&run.class.resources, &run.grant);
         }
+        if let Some(gang) = run.gang {
+            self.release_gang(gang);
+        }
         self.startable = true;
         Some(run)
     }
@@ -119,7 +125,7 @@ impl Running {
     /// Whether it holds what it needs: what comes after another does not.
     pub(super) fn has_room(&self) -> bool {
         match &self.link {
-            Link::Alone => self.class.kind != Kind::Noop,
+            Link::Alone => self.class.kind != Kind::Noop && self.gang.is_none(),
             Link::Call(call) => call.leads(),
             Link::Leads(_) => true,
             Link::Follows(_) => false,

@@ -52,6 +52,7 @@ impl Executor {
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty()
             && self.running.is_empty()
+            && self.gangs.is_empty()
             && self.updates.is_empty()
             && !self.has_finishing()
             && self.collecting.is_empty()

@@ -76,6 +76,7 @@ impl Executor {
     /// Nothing more is started, and it goes as soon as it may.
     pub(super) fn leave(&mut self) {
         self.departure.begin(self.now);
+        self.release_waiting_gangs();
         self.refuse_offers();
     }
 

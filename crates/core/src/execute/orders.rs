@@ -15,6 +15,7 @@ impl Executor {
         if !self.connected {
             return;
         }
+        self.heartbeats.ordered(order.heartbeat_micros);
         for report in self.updates.acknowledged(order.acknowledged) {
             self.overflows.acknowledged(&report);
         }
@@ -28,6 +29,7 @@ impl Executor {
         if let Some(data) = order.data {
             self.take_data_order(*data);
         }
+        self.take_gang_orders(order.gangs);
         for assigned in order.assign {
             self.enqueue(assigned);
         }
@@ -80,6 +82,9 @@ impl Executor {
             Some((_, class)) if !can_run(&class.resources.known()) => {
                 "the task needs more than this executor offers"
             }
+            Some((_, class)) if class.is_gang() && assigned.count > 1 => {
+                "tasks that run on several executors each came together"
+            }
             Some(_) => data.as_ref().err().copied().unwrap_or(""),
         };
         let (Some((template, class)), "") = (template, error) else {
@@ -112,7 +117,7 @@ impl Executor {
         };
         let Ok(Some(tasks)) = data else {
             self.templates.add_uses(template, 1);
-            self.queue.push_back(queued);
+            self.queue_new(queued);
             return;
         };
         self.templates.add_uses(template, assigned.count);
@@ -120,7 +125,15 @@ impl Executor {
             let (first, row) = (queued.first + at, queued.row + at);
             let one = Queued { first, count: 1, row, data: Some(task.clone()), ..queued.clone() };
             self.stage_inputs(one.key(), &task);
-            self.queue.push_back(one);
+            self.queue_new(one);
+        }
+    }
+
+    /// Queues a task that has come. Other executors wait for one that runs on several.
+    fn queue_new(&mut self, queued: Queued) {
+        match queued.class.is_gang() {
+            true => self.queue.push_front(queued),
+            false => self.queue.push_back(queued),
         }
     }
 

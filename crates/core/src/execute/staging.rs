@@ -246,6 +246,9 @@ impl Executor {
         data.visits.complete(&mut changes);
         let says_more = changes != Changes::default();
         changes.state = data.visits.state(self.now, data.stage.state(), says_more);
+        if changes.state.is_some() {
+            changes.moved = data.stage.take_moved();
+        }
         (changes != Changes::default()).then(|| Box::new(changes))
     }
 

@@ -5,6 +5,7 @@ use super::TemplateId;
 use super::bundle::Pace;
 use crate::dispatch::check::ensure;
 use crate::dispatch::{BatchId, CheckError};
+use crate::few::Few;
 use crate::task::TaskClass;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,8 +29,8 @@ pub(super) struct Gone(pub(super) TemplateId);
 #[derive(Debug, Default)]
 pub(super) struct Templates {
     /// This session's numbers of templates → ours.
-    batches: BTreeMap<BatchId, TemplateId>,
-    templates: BTreeMap<TemplateId, Box<Template>>,
+    batches: Few<BatchId, TemplateId>,
+    templates: Few<TemplateId, Box<Template>>,
     next: u64,
 }
 
@@ -66,7 +67,7 @@ impl Templates {
     /// The template and the class of tasks that are assigned, if they were
     /// announced.
     pub(super) fn find(&self, batch: BatchId, class: u32) -> Option<(TemplateId, &Arc<TaskClass>)> {
-        let id = *self.batches.get(&batch)?;
+        let id = *self.batches.find(&batch)?;
         let class = self.template(id).classes.get(class as usize)?;
         Some((id, class))
     }
@@ -108,11 +109,11 @@ impl Templates {
     }
 
     fn template(&self, id: TemplateId) -> &Template {
-        self.templates.get(&id).unwrap_or_else(|| panic!("template {} is gone", id.0))
+        self.templates.find(&id).unwrap_or_else(|| panic!("template {} is gone", id.0))
     }
 
     fn template_mut(&mut self, id: TemplateId) -> &mut Template {
-        self.templates.get_mut(&id).unwrap_or_else(|| panic!("template {} is gone", id.0))
+        self.templates.find_mut(&id).unwrap_or_else(|| panic!("template {} is gone", id.0))
     }
 
     /// Every template is there while it is used, and no longer. `uses` has the
@@ -122,7 +123,7 @@ impl Templates {
         for id in uses {
             *counts.entry(id).or_default() += 1;
         }
-        for (id, template) in &self.templates {
+        for (id, template) in self.templates.iter() {
             let found = counts.remove(id).unwrap_or_default();
             ensure!(template.uses == found, "template {}: uses are miscounted", id.0);
             ensure!(found > 0 || !template.forgotten, "template {} outlives its uses", id.0);

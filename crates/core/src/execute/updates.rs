@@ -7,9 +7,10 @@ use crate::data::declared::Pace;
 use crate::data::stage::Changes;
 use crate::dispatch::check::ensure;
 use crate::dispatch::{CheckError, Held, Update};
+use crate::gang::GangReport;
 use crate::limits::{
-    HELD_REPORTS_MAX, REPORTS_APART_MICROS, REPORTS_HELD_BYTES_MAX, UPDATE_BYTES_MAX,
-    UPDATE_REPORTS_MAX, UPDATE_RUNS_MAX,
+    HELD_GANGS_MAX, HELD_REPORTS_MAX, REPORTS_APART_MICROS, REPORTS_HELD_BYTES_MAX,
+    UNANSWERED_MESSAGES_MAX, UPDATE_BYTES_MAX, UPDATE_REPORTS_MAX, UPDATE_RUNS_MAX,
 };
 use crate::result::Report;
 use crate::task::Time;
@@ -23,7 +24,7 @@ impl Executor {
         }
         let changes = self.cache_changes();
         let kept = self.overflows.next();
-        let staged = self.collecting.next();
+        let staged = Staged { now: self.collecting.next(), lost: Vec::new() };
         let unwritten = self.collecting.unwritten();
         let pace = self.entrusted.take_pace();
         self.updates.next_update(changes, kept, staged, (unwritten, pace))
@@ -35,7 +36,7 @@ impl Executor {
     /// are queued, none of them can change what runs next; so they are told
     /// together, the first after a pause at once.
     pub(super) fn reports_held_until(&self) -> Option<Time> {
-        let until = self.last_spoke.after(REPORTS_APART_MICROS);
+        let until = self.heartbeats.last_spoke().after(REPORTS_APART_MICROS);
         let held = self.connected
             && !self.is_leaving()
             && until > self.now
@@ -47,6 +48,21 @@ impl Executor {
             && !self.entrusted.has_pace()
             && self.updates.has_only_reports(self.collecting.is_telling());
         held.then_some(until)
+    }
+}
+
+/// What an update says of tasks whose outputs are staged.
+#[derive(Debug, Default)]
+pub(crate) struct Staged {
+    /// They are.
+    pub(crate) now: Vec<Held>,
+    /// They were, below a relay, and are lost.
+    pub(crate) lost: Vec<Held>,
+}
+
+impl Staged {
+    fn is_empty(&self) -> bool {
+        self.now.is_empty() && self.lost.is_empty()
     }
 }
 
@@ -62,6 +78,7 @@ pub(crate) struct Updates {
     recalled: bool,
     leaving: bool,
     heartbeat: bool,
+    gangs: Vec<GangReport>,
     bytes: u64,
 }
 
@@ -112,14 +129,31 @@ impl Updates {
         self.heartbeat = true;
     }
 
+    pub(super) fn gang(&mut self, report: GangReport) {
+        self.gangs.push(report);
+    }
+
     /// The dispatcher is so far behind that nothing more should start.
     pub(crate) fn is_full(&self) -> bool {
         let reports = self.pending.len() + self.sent_reports;
         self.bytes > REPORTS_HELD_BYTES_MAX || reports >= HELD_REPORTS_MAX
     }
 
+    /// Whether the dispatcher has as many messages with reports to take in as go ahead of its
+    /// answer, and the reports that follow fit in one more. They are told together then: one
+    /// that hears of a thousand relays at once takes in few long messages sooner than many
+    /// short ones.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.sent.len() >= UNANSWERED_MESSAGES_MAX
+            && self.pending.len() < UPDATE_REPORTS_MAX
+            && self.bytes < UPDATE_BYTES_MAX
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        self.pending.is_empty() && self.sent.is_empty() && self.returned.is_empty()
+        self.pending.is_empty()
+            && self.sent.is_empty()
+            && self.returned.is_empty()
+            && self.gangs.is_empty()
     }
 
     /// Whether there are reports to send, or tasks to tell of whose outputs are
@@ -127,6 +161,7 @@ impl Updates {
     pub(crate) fn has_only_reports(&self, is_staged_told: bool) -> bool {
         (!self.pending.is_empty() || is_staged_told)
             && self.returned.is_empty()
+            && self.gangs.is_empty()
             && !self.recalled
             && !self.leaving
             && !self.heartbeat
@@ -137,7 +172,7 @@ impl Updates {
         &mut self,
         cache: Option<Box<Changes>>,
         kept: Vec<(u64, u64)>,
-        staged: Vec<Held>,
+        staged: Staged,
         (unwritten, pace): (Option<Vec<Unwritten>>, Option<Pace>),
     ) -> Option<Update> {
         if cache.is_none()
@@ -147,6 +182,7 @@ impl Updates {
             && pace.is_none()
             && self.pending.is_empty()
             && self.returned.is_empty()
+            && self.gangs.is_empty()
             && !self.recalled
             && !self.leaving
             && !self.heartbeat
@@ -156,6 +192,8 @@ impl Updates {
         let returned = self.returned.len().min(UPDATE_RUNS_MAX);
         let returned: Vec<Held> = self.returned.drain(..returned).collect();
         let gives_back_more = !self.returned.is_empty();
+        let gangs = self.gangs.len().min(HELD_GANGS_MAX);
+        let gangs: Vec<GangReport> = self.gangs.drain(..gangs).collect();
         let alone = cache.is_none() && kept.is_empty() && staged.is_empty() && returned.is_empty();
         let reports = self.take_pending(alone);
         self.next_number += 1;
@@ -166,11 +204,14 @@ impl Updates {
         self.heartbeat = false;
         Some(Update {
             subtree: None,
+            survey: None,
+            gangs,
             unwritten,
             pace,
             cache,
             kept,
-            staged,
+            staged: staged.now,
+            unstaged: staged.lost,
             number: self.next_number,
             reports,
             returned,
@@ -236,6 +277,7 @@ impl Updates {
         self.sent_reports = 0;
         self.next_number = 0;
         self.returned.clear();
+        self.gangs.clear();
         self.recalled = false;
         self.leaving = false;
         self.heartbeat = false;
@@ -249,6 +291,7 @@ impl Updates {
         // before it ended is not among that, and must not be given back again: it may
         // have been sent here anew.
         self.returned.clear();
+        self.gangs.clear();
         self.recalled = false;
         let reports = if all_later { Vec::new() } else { self.take_pending(false) };
         if !reports.is_empty() {

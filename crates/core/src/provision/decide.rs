@@ -86,15 +86,22 @@ impl Provisioner {
         let mut supplies = self.supplies();
         let mut unmet = Vec::new();
         for waiting in &self.demand.waiting {
-            let mut left = waiting.tasks;
-            for supply in supplies.iter_mut().filter(|supply| supply.suits(self.now, waiting)) {
+            let suited = supplies.iter().filter(|supply| supply.suits(self.now, waiting));
+            let nodes = suited.fold(0u64, |sum, supply| sum.saturating_add(supply.nodes));
+            // Fewer nodes than a task takes together do nothing for it.
+            let mut left = waiting.places();
+            for supply in supplies
+                .iter_mut()
+                .filter(|supply| nodes >= waiting.width() && supply.suits(self.now, waiting))
+            {
                 let each = supply.node.count_of(&waiting.need, u64::MAX).max(1);
                 let nodes = left.div_ceil(each).min(supply.nodes);
                 supply.nodes -= nodes;
                 left = left.saturating_sub(nodes.saturating_mul(each));
             }
-            if left > 0 {
-                unmet.push(Waiting { tasks: left, ..waiting.clone() });
+            let tasks = left.div_ceil(waiting.width());
+            if tasks > 0 {
+                unmet.push(Waiting { tasks, ..waiting.clone() });
             }
         }
         unmet
@@ -104,12 +111,13 @@ impl Provisioner {
     pub(super) fn unserved(&self) -> Option<&Waiting> {
         let is_served = |waiting: &&Waiting| {
             let end = self.now.after(waiting.lasts_micros);
-            let mut members = self.members.values();
+            let members = self.members.values().filter(|member| {
+                let lasts = member.leaves_at.is_none_or(|leaves| end <= leaves);
+                (lasts || waiting.lasts_micros == 0) && member.capacity.fits(&waiting.need)
+            });
+            let width = usize::try_from(waiting.width()).unwrap_or(usize::MAX);
             self.queues.values().any(|queue| queue.suits(waiting))
-                || members.any(|member| {
-                    let lasts = member.leaves_at.is_none_or(|leaves| end <= leaves);
-                    (lasts || waiting.lasts_micros == 0) && member.capacity.fits(&waiting.need)
-                })
+                || members.take(width).count() == width
         };
         self.demand.waiting.iter().find(|waiting| !is_served(waiting))
     }
@@ -166,7 +174,10 @@ impl Provisioner {
             return 0;
         };
         let requests = match queue.takes_requests(self.now) {
-            true => self.requests(queue, wanted, intents),
+            true => {
+                let widths = unmet.iter().filter(|one| queue.suits(one)).map(Waiting::width);
+                self.requests(queue, (wanted, widths.max().unwrap_or(1)), intents)
+            }
             false => Vec::new(),
         };
         let asked: u64 = requests.iter().sum();
@@ -177,16 +188,27 @@ impl Provisioner {
         // What this queue is asked for, the next need not be.
         for waiting in unmet.iter_mut().filter(|one| queue.suits(one)) {
             let each = queue.node.count_of(&waiting.need, u64::MAX).max(1);
-            let used = waiting.tasks.div_ceil(each).min(nodes);
+            let width = waiting.width();
+            if nodes < width {
+                continue;
+            }
+            let used = waiting.places().div_ceil(each).max(width).min(nodes);
             nodes -= used;
-            waiting.tasks = waiting.tasks.saturating_sub(used.saturating_mul(each));
+            let served = used.saturating_mul(each) / width;
+            waiting.tasks = waiting.tasks.saturating_sub(served);
         }
         unmet.retain(|waiting| waiting.tasks > 0);
         asked
     }
 
-    /// The requests for so many nodes that a queue's bounds allow now.
-    fn requests(&self, queue: &Queue, wanted: u64, intents: &mut Vec<Intent>) -> Vec<u64> {
+    /// The requests for so many nodes that a queue's bounds allow now; some tasks take so
+    /// many of them together.
+    fn requests(
+        &self,
+        queue: &Queue,
+        (wanted, width): (u64, u64),
+        intents: &mut Vec<Intent>,
+    ) -> Vec<u64> {
         let options = &queue.options;
         let (mut held, mut pending, mut allocations) = (0u64, 0u64, 0u64);
         let mut stopped = 0u64;
@@ -214,7 +236,8 @@ impl Provisioner {
         while left > 0 && pending < options.pending_max && allocations < options.allocations_max {
             let nodes = strategy.next(Wish { nodes: left, made, free });
             let room = queue.executors_max().saturating_sub(held);
-            let nodes = nodes.max(options.request_nodes_min).min(request_max);
+            let together = if left >= width { width } else { 1 };
+            let nodes = nodes.max(options.request_nodes_min).max(together).min(request_max);
             let too_few = free.is_some_and(|free| free < nodes.min(room));
             let nodes = nodes.min(room);
             if nodes < options.request_nodes_min || too_few {
@@ -386,6 +409,10 @@ impl Queue {
     /// Why a queue does not suit tasks that it does not suit.
     pub(super) fn unsuited(&self, waiting: &Waiting) -> Reason {
         let estimate_micros = waiting.lasts_micros;
+        let (nodes, nodes_max) = (waiting.width(), self.width_max());
+        if nodes > nodes_max {
+            return Reason::TooWide { nodes, nodes_max };
+        }
         match self.lasts(estimate_micros) {
             false => Reason::TooLong { estimate_micros, stay_micros: self.stay_micros() },
             true => {

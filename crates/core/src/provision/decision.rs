@@ -195,6 +195,13 @@ pub enum Reason {
         /// What a node offers, or is taken to offer until one has come.
         node: Resources,
     },
+    /// Each runs on more nodes together than a request may be for.
+    TooWide {
+        /// How many.
+        nodes: u64,
+        /// The most there may be.
+        nodes_max: u64,
+    },
     /// The LRM says so.
     Lrm,
     /// The LRM does not know it (any more).
@@ -300,6 +307,11 @@ impl fmt::Display for Reason {
             Reason::TooLarge { need, node } => {
                 write!(f, "{need} are needed, and a node has {node}")
             }
+            Reason::TooWide { nodes, nodes_max } => write!(
+                f,
+                "each runs on {nodes} nodes together, and a request is for {nodes_max} at most: \
+                 allow more"
+            ),
             Reason::Lrm => write!(f, "the scheduler says so"),
             Reason::Missing => write!(f, "the scheduler does not know it"),
         }

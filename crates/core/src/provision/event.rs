@@ -102,6 +102,22 @@ pub struct Waiting {
     /// How long their users say that they run: they are not started where they
     /// could not end. 0 if nobody says.
     pub lasts_micros: u64,
+    /// How many nodes each takes together; 0 and 1 are one.
+    pub nodes: u32,
+}
+
+impl Waiting {
+    /// How many nodes each takes together.
+    #[must_use]
+    pub fn width(&self) -> u64 {
+        u64::from(self.nodes).max(1)
+    }
+
+    /// How many nodes all take, those of each task counted.
+    #[must_use]
+    pub fn places(&self) -> u64 {
+        self.tasks.saturating_mul(self.width())
+    }
 }
 
 /// What a dispatcher's queues hold.

@@ -308,7 +308,7 @@ impl Forecast {
         }
         for waiting in &demand.waiting {
             let each = waiting.estimate_micros.or_else(|| self.mean_micros())?;
-            let rounds = waiting.tasks.div_ceil(slots.max(1));
+            let rounds = waiting.places().div_ceil(slots.max(1));
             left = left.saturating_add(each.saturating_mul(rounds));
         }
         Some(now.after(left))
@@ -355,7 +355,7 @@ mod tests {
 
         fn waiting(&mut self, tasks: u64) {
             let need = Resources::cpus(1);
-            let waiting = Waiting { need, tasks, estimate_micros: None, lasts_micros: 0 };
+            let waiting = Waiting { need, tasks, estimate_micros: None, lasts_micros: 0, nodes: 1 };
             self.demand.waiting = vec![waiting];
         }
     }

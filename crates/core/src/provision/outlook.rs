@@ -195,7 +195,11 @@ fn nodes_for(
     is_learning: bool,
 ) -> u64 {
     let each = queue.node.count_of(&waiting.need, u64::from(u32::MAX)).max(1);
-    let nodes = worth(waiting.tasks, estimate, each, queue.delay_micros());
+    let nodes = worth(waiting.places(), estimate, each, queue.delay_micros());
+    // Those that are there have been counted: they are too few for a task on several.
+    if waiting.width() > 1 {
+        return nodes.max(waiting.width());
+    }
     // While nobody knows how long tasks run, what is there or comes will tell:
     // more is asked for only when that is far too little.
     if is_learning && nodes < there {

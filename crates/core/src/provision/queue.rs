@@ -111,7 +111,14 @@ impl Queue {
 
     /// Whether tasks could run on one of its nodes.
     pub(super) fn suits(&self, waiting: &Waiting) -> bool {
-        self.lasts(waiting.lasts_micros) && (self.is_guess || self.node.fits(&waiting.need))
+        self.lasts(waiting.lasts_micros)
+            && (self.is_guess || self.node.fits(&waiting.need))
+            && waiting.width() <= self.width_max()
+    }
+
+    /// The most nodes that a task on several of them may have.
+    pub(super) fn width_max(&self) -> u64 {
+        self.executors_max().min(self.options.request_nodes_max)
     }
 
     /// Whether its executors stay for so long.

@@ -95,6 +95,28 @@ impl Ledger {
         meant
     }
 
+    /// The tasks that have these numbers below, each run with the first of its numbers.
+    pub(super) fn find_below(&self, first: u64, count: u64) -> Vec<(u64, Held)> {
+        let end = first.saturating_add(count);
+        let before = self.below.range(..=first).next_back();
+        let from = before.map_or(first, |(below, _)| *below);
+        let mut found = Vec::new();
+        for (below, run) in self.below.range(from..end.max(from)) {
+            let (start, stop) = ((*below).max(first), (below + run.count).min(end));
+            if start < stop {
+                let first = TaskId(run.first + (start - below));
+                found.push((start, Held { first, count: stop - start, ..run.held() }));
+            }
+        }
+        found
+    }
+
+    /// The parts of a run of numbers below that tasks have, as (first, count).
+    pub(super) fn has(&self, (first, count): (u64, u64)) -> Vec<(u64, u64)> {
+        let found = self.find_below(first, count);
+        found.into_iter().map(|(below, held)| (below, held.count)).collect()
+    }
+
     /// All tasks, by their numbers above, as long runs as there are.
     pub(super) fn held(&self) -> Vec<Held> {
         let mut held: Vec<Held> = Vec::new();

@@ -249,6 +249,13 @@ impl Outgoing {
         self.waiting.iter().map(|run| run.tasks.held)
     }
 
+    /// The tasks that wait, in so many runs at most. Of more, the others are dropped: the
+    /// dispatcher above sends again what it is not told of.
+    pub(super) fn hold(&mut self, runs_max: usize) -> Vec<Held> {
+        self.waiting.truncate(runs_max);
+        self.held().collect()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.sent.is_empty()
     }

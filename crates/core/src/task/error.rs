@@ -43,6 +43,8 @@ pub enum SubmissionPart {
     TaskWithData,
     /// The task that is to run everywhere.
     Everywhere,
+    /// How many executors run each task of a class together, and what these do.
+    Nodes,
 }
 
 impl fmt::Display for SubmissionPart {
@@ -67,6 +69,7 @@ impl fmt::Display for SubmissionPart {
             SubmissionPart::ObjectVersion => "version of a data object",
             SubmissionPart::TaskWithData => "task with its data objects",
             SubmissionPart::Everywhere => "task that is to run everywhere",
+            SubmissionPart::Nodes => "class of tasks that run on several nodes",
         })
     }
 }

@@ -606,3 +606,32 @@ fn a_task_that_needs_all_of_a_busy_executor_gets_it_in_the_end() {
     }
     panic!("it waits for ever");
 }
+
+/// The task that an executor was emptied for is cancelled: the next one runs there.
+#[test]
+fn an_executor_is_not_emptied_for_a_task_that_is_cancelled() {
+    for seed in 0..20 {
+        let mut world = World::new(seed);
+        world.arrive();
+        world.submit(array(1_000), false);
+        world.round(Crash::Not);
+        let instance = InstanceId(1);
+        world.submit(everywhere(CPUS, false), true);
+        let (connection, request, client, first) = (CLIENT, 1, 1, TaskId(1));
+        let submission = everywhere(1, false);
+        world.handle(Event::Submit { connection, request, instance, first, client, submission });
+        world.round(Crash::Not);
+        world.now += 2 * RESERVE_AFTER_MICROS;
+        world.speak(false);
+        world.round(Crash::Not);
+        let selection = Selection::Runs(vec![(0, 1)]);
+        world.handle(Event::Cancel { connection, request, instance, selection });
+        let has_ended = |world: &mut World| {
+            world.now += RESERVE_AFTER_MICROS / 4;
+            world.speak(false);
+            world.round(Crash::Not);
+            world.told.ended.contains_key(&(instance, 1))
+        };
+        assert!((0..200).any(|_| has_ended(&mut world)), "seed {seed}: it waits for ever");
+    }
+}

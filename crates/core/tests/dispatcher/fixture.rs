@@ -12,6 +12,7 @@ pub(crate) fn executor(incarnation: u64, cpus: u32) -> Join {
         capacity: Resources::cpus(cpus),
         held: Vec::new(),
         reports: Vec::new(),
+        gangs: Vec::new(),
         serves: None,
         cache: Default::default(),
         lease: Lease::default(),

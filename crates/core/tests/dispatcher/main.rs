@@ -11,6 +11,7 @@ mod comeback;
 mod everywhere;
 mod explain;
 mod fixture;
+mod gangs;
 mod gone;
 mod inspect;
 mod instances;

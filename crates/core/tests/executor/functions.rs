@@ -79,6 +79,7 @@ impl World {
                 | Action::Discard(_)
                 | Action::Collect(_)
                 | Action::VisitEnded(..)
+                | Action::Gang(_)
                 | Action::Left => {}
             }
         }

@@ -142,6 +142,7 @@ fn distinct_tasks_on_many_executors_cost_no_more_messages_than_tasks() {
     });
     for connection in (0..EXECUTORS).map(ConnectionId) {
         let join = Join {
+            gangs: Vec::new(),
             serves: None,
             cache: Default::default(),
             lease: Lease::default(),
@@ -255,6 +256,7 @@ fn a_template_goes_to_an_executor_once_while_submissions_have_it() {
         join: Join {
             cache: Default::default(),
             lease: Lease::default(),
+            gangs: Vec::new(),
             serves: None,
             incarnation,
             name,

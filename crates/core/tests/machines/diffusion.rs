@@ -75,14 +75,25 @@ fn everything_at_once() {
     play_all(Flavour { faults: 25, failures: true, cancels: true, ..churn });
 }
 
+#[test]
+fn gangs_with_data_end_under_every_policy() {
+    play_all(Flavour { gangs: true, ..Flavour::default() });
+}
+
+#[test]
+fn gangs_with_data_end_whatever_is_lost() {
+    let churn = Flavour { churn: true, losses: true, gangs: true, ..Flavour::default() };
+    play_all(Flavour { faults: 25, failures: true, cancels: true, ..churn });
+}
+
 /// Runs one world again: `SEED` as printed, `KIND` the first letters of faults,
-/// churn, tasks' failures, losses and cancellations (`x`), or empty.
+/// churn, tasks' failures, losses, cancellations (`x`) and gangs, or empty.
 #[test]
 fn replay() {
     let (Ok(seed), Ok(kind)) = (std::env::var("SEED"), std::env::var("KIND")) else { return };
     let has = |letter| kind.contains(letter);
     let faults = if has('f') { 25 } else { 0 };
     let (churn, failures, cancels, losses) = (has('c'), has('t'), has('x'), has('l'));
-    let flavour = Flavour { faults, churn, failures, cancels, losses };
+    let flavour = Flavour { faults, churn, failures, cancels, losses, gangs: has('g') };
     play(seed.parse().unwrap(), flavour);
 }

@@ -145,6 +145,7 @@ fn outcomes(jobs: &[Job], manner: Manner) -> (BTreeMap<u64, Outcome>, Counts) {
     events.push(Event::Seal { connection: client, request: 3, instance });
     for connection in [1, 2].map(ConnectionId) {
         let join = Join {
+            gangs: Vec::new(),
             serves: None,
             cache: Default::default(),
             lease: Lease::default(),

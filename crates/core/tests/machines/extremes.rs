@@ -115,13 +115,18 @@ fn changes() -> impl Strategy<Value = Changes> {
         let silent = silent.into_iter();
         silent.map(|(id, of)| (ObjectId(id.into()), ExecutorId(of))).collect::<Vec<_>>()
     });
-    let lost = (ids(), silent);
+    let moved = vec((0..4u64, size()), 0..3);
+    let moved = moved.prop_map(|all| {
+        all.into_iter().map(|(from, bytes)| (ExecutorId(from), bytes)).collect::<Vec<_>>()
+    });
+    let lost = (ids(), silent, moved);
     let named = vec((0..OBJECTS, any::<bool>(), prop::option::of(size())), 0..2);
     let added = prop_oneof![12 => some, 1 => all];
     (prop::bool::weighted(0.1), added, ids(), named, prop::option::of(state), lost).prop_map(
-        |(anew, added, removed, named, state, (unobtainable, silent))| {
+        |(anew, added, removed, named, state, (unobtainable, silent, moved))| {
             let named = named.into_iter().map(|(id, long, size)| object(4 * id, long, size));
-            Changes { anew, added, removed, named: named.collect(), state, unobtainable, silent }
+            let named = named.collect();
+            Changes { anew, added, removed, named, state, unobtainable, silent, moved }
         },
     )
 }
@@ -169,6 +174,7 @@ fn join(executor: u64) -> Event {
         capacity: Resources::cpus(2),
         held: Vec::new(),
         reports: Vec::new(),
+        gangs: Vec::new(),
         serves,
         cache: Default::default(),
         lease: Lease::default(),

@@ -29,7 +29,8 @@ pub(crate) fn faults(cuts: bool, silence: bool, deaths: bool, restarts: bool) ->
     Faults { until, cuts, silence, deaths, restarts, ..Faults::none() }
 }
 
-pub(crate) const ALL: Flavour = Flavour { failures: true, cancels: true, after: true };
+pub(crate) const ALL: Flavour =
+    Flavour { failures: true, cancels: true, after: true, gangs: false };
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(32)) })]

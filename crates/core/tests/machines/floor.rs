@@ -6,6 +6,7 @@ use crate::queue::Queue;
 use crate::rng::Rng;
 use falkon_core::dispatch::{Action, ConnectionId, Dispatcher, Event, InstanceOptions};
 use falkon_core::execute::{self, Executor, Start, TaskKey};
+use falkon_core::gang::{GangAction, GangToken};
 use falkon_core::result::Outcome;
 use falkon_core::task::{InstanceId, Range, Resources, Rows, Submission, TaskClass, TaskId, Time};
 use std::collections::BTreeMap;
@@ -35,6 +36,8 @@ pub(crate) struct Run {
     pub(crate) node: usize,
     pub(crate) from: Time,
     pub(crate) until: Time,
+    /// On how many executors.
+    pub(crate) width: u32,
 }
 
 #[derive(Debug)]
@@ -181,6 +184,10 @@ impl Floor {
 
     fn drain(&mut self) {
         while let Some(action) = self.dispatcher.poll_action() {
+            if let Action::DrawTokens { count } = &action {
+                let tokens = vec![GangToken::default(); *count as usize];
+                self.dispatcher.handle(self.now, Event::TokensDrawn(tokens));
+            }
             if let Action::Order { connection, order } = action {
                 let node = connection.0 as usize;
                 let at = self.now.after(1 + self.rng.below(self.delay_micros));
@@ -211,7 +218,13 @@ impl Floor {
                         of.machine.handle(self.now, execute::Event::TakenBack(key));
                     }
                 }
-                execute::Action::Prepare { .. }
+                execute::Action::Gang(GangAction::Disband { key }) => {
+                    let (at, usage) = (self.now.after(1_000), None);
+                    let ended = execute::Event::GangEnded { key, usage };
+                    self.queue.plan(at, Happening::Down(node, ended));
+                }
+                execute::Action::Gang(GangAction::Form { .. })
+                | execute::Action::Prepare { .. }
                 | execute::Action::Forget(_)
                 | execute::Action::Discard(_)
                 | execute::Action::Left => {}
@@ -252,7 +265,8 @@ impl Floor {
         let micros = micros / 2 + self.rng.below(micros.max(1));
         let until = self.now.after(micros.max(1));
         self.nodes[node].running.insert(key, self.now);
-        self.runs.push(Run { instance, node, from: self.now, until });
+        let width = start.class.nodes;
+        self.runs.push(Run { instance, node, from: self.now, until, width });
         self.queue.plan(until, Happening::End(node, key));
     }
 

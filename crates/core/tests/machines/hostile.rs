@@ -5,7 +5,7 @@ use crate::faults::cases;
 use crate::sets::any_number;
 use falkon_core::dispatch::{
     Action, Assigned, BatchId, ConnectionId, Dispatcher, Event, Held, InstanceOptions, Join, Lease,
-    Lender, NodeClass, Order, Prepare, Record, Selection, Subtree, Update,
+    NodeClass, Order, Prepare, Record, Selection, Site, Standing, Subtree, Survey, Update,
 };
 use falkon_core::encoded::Encoded;
 use falkon_core::execute;
@@ -216,6 +216,9 @@ fn event() -> impl Strategy<Value = Event> {
             move |(connection, instance, count)| Event::Withdraw { connection, request, instance, count }
         ),
         1 => (connection.clone(), instance.clone()).prop_map(move |(connection, instance)| {
+            Event::AwaitStaged { connection, request, instance }
+        }),
+        1 => (connection.clone(), instance.clone()).prop_map(move |(connection, instance)| {
             Event::Seal { connection, request, instance }
         }),
         1 => (connection.clone(), instance.clone(), any::<bool>()).prop_map(
@@ -238,26 +241,28 @@ fn event() -> impl Strategy<Value = Event> {
         4 => ((connection.clone(), name()), 1..4u64, resources(), vec(held(), 0..4), vec(report(), 0..3))
             .prop_map(|((connection, name), incarnation, capacity, held, reports)| Event::Join {
                 connection,
-                join: Join { lease: Lease::default(), cache: Default::default(), serves: None, incarnation, name, capacity, held, reports },
+                join: Join { lease: Lease::default(), cache: Default::default(), gangs: Vec::new(), serves: None, incarnation, name, capacity, held, reports },
             }),
-        8 => (connection.clone(), any_number(), vec(report(), 0..4), (vec(held(), 0..4), vec(held(), 0..4)), 0..20u8, (runs(), subtree()))
-            .prop_map(|(connection, number, reports, (returned, staged), bits, (kept, subtree))| Event::Update {
+        8 => (connection.clone(), any_number(), vec(report(), 0..4), (vec(held(), 0..4), vec(held(), 0..4), vec(held(), 0..2)), 0..20u8, (runs(), subtree(), survey()))
+            .prop_map(|(connection, number, reports, (returned, staged, unstaged), bits, (kept, subtree, survey))| Event::Update {
                 connection,
-                update: Update { cache: None,
+                update: Update { cache: None, gangs: Vec::new(),
                     unwritten: None,
                     pace: None,
                     subtree,
+                    survey,
                     kept,
                     number,
                     reports,
                     returned,
                     staged,
+                    unstaged,
                     recalled: bits % 2 == 0,
                     leaving: bits == 1,
                 },
             }),
         1 => (connection.clone(), resources(), any_number()).prop_map(|(connection, need, tasks)| {
-            let one = Waiting { need, tasks, estimate_micros: Some(tasks), lasts_micros: tasks };
+            let one = Waiting { need, tasks, estimate_micros: Some(tasks), lasts_micros: tasks, nodes: 1 };
             Event::Unmet { connection, waiting: vec![one] }
         }),
         1 => connection.prop_map(|connection| Event::Closed { connection }),
@@ -270,19 +275,35 @@ fn subtree() -> impl Strategy<Value = Option<Box<Subtree>>> {
     let nodes =
         nodes.prop_map(|(capacity, has_cache, count)| NodeClass { capacity, has_cache, count });
     let obtainable = (vec(resources(), 0..2), any::<bool>());
-    let relay = (0..4u64, any_number());
-    let relay = relay.prop_map(|(identity, depth)| Lender {
-        identity,
-        name: String::new(),
-        depth,
-        nodes: depth,
-    });
-    let subtree = (0..3u64, vec(relay, 0..3), vec(nodes, 0..3), obtainable);
+    let subtree = (0..3u64, vec(0..4u64, 0..3), vec(nodes, 0..3), obtainable);
     let subtree = subtree.prop_map(|(process, relays, nodes, obtainable)| {
         let (obtainable, is_unknown_obtainable) = obtainable;
         Some(Box::new(Subtree { process, relays, nodes, obtainable, is_unknown_obtainable }))
     });
     prop_oneof![2 => Just(None), 1 => subtree]
+}
+
+/// Their claims of how these do; most claim nothing.
+fn survey() -> impl Strategy<Value = Option<Box<Survey>>> {
+    let relay = proptest::array::uniform7(any_number()).prop_map(|numbers| {
+        let [depth, nodes, cpus_milli, used_milli, running, ahead, ended] = numbers;
+        Standing {
+            name: "é".repeat((depth % 200) as usize),
+            depth,
+            nodes,
+            cpus_milli,
+            used_milli,
+            running,
+            ahead,
+            ended,
+            away_micros: Some(nodes),
+        }
+    });
+    let site = (any_number(), resources());
+    let site = site.prop_map(|(held, node)| Site { held, node, ..Site::default() });
+    let survey = (vec(relay, 0..3), vec(site, 0..2));
+    let survey = survey.prop_map(|(relays, sites)| Some(Box::new(Survey { relays, sites })));
+    prop_oneof![2 => Just(None), 1 => survey]
 }
 
 /// Runs of any numbers.
@@ -330,7 +351,9 @@ fn order() -> impl Strategy<Value = Order> {
                 disown,
                 forget,
                 discard,
+                gangs: Vec::new(),
                 leave: acknowledged % 2 == 1,
+                heartbeat_micros: recall,
             },
         )
 }
@@ -410,6 +433,8 @@ proptest! {
                 prop_assert!(actions < 10_000, "it goes on for ever");
             }
             prop_assert!(dispatcher.check().is_ok(), "{:?}", dispatcher.check());
+            let survey = dispatcher.survey(now, Vec::new);
+            prop_assert!(survey.relays.iter().all(|one| one.name.len() <= NAME_BYTES_MAX));
         }
         for records in [journal, dispatcher.snapshot()] {
             let mut again = Dispatcher::new();
@@ -511,6 +536,14 @@ proptest! {
                 Said::Time(micros) => {
                     now = now.after(micros);
                     relay.handle_timeout(now);
+                }
+                Said::TakenBack(number) => {
+                    let runs = vec![(number as u64, u64::MAX), (delivered / 2, 3)];
+                    let (staged, unstaged) = match number % 3 {
+                        0 => (Vec::new(), runs),
+                        _ => (runs, vec![(delivered, 1)]),
+                    };
+                    relay.handle(now, relay::Event::Staged { staged, unstaged });
                 }
                 _ if withdrawals > 0 => {
                     withdrawals -= 1;

@@ -2,6 +2,7 @@
 //! other: without the dispatcher's own counts.
 
 use falkon_core::dispatch::{Event, Held, Order};
+use falkon_core::gang::GangKey;
 use falkon_core::result::{Outcome, Tries};
 use falkon_core::task::InstanceId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,8 @@ pub(crate) struct Losses {
     holders: BTreeMap<Key, (u64, Tries)>,
     times: BTreeMap<Key, u32>,
     came_back: BTreeSet<Key>,
+    /// Tasks that run on several executors each.
+    gangs: BTreeSet<Key>,
     said: Vec<(u64, Said)>,
 }
 
@@ -99,7 +102,15 @@ impl Losses {
     }
 
     fn back(&mut self, incarnation: u64, all: &[Held]) {
-        self.holders.retain(|_, (holder, _)| *holder != incarnation);
+        let gone = self.holders.iter().filter(|(_, (holder, _))| *holder == incarnation);
+        for key in gone.map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.holders.remove(&key);
+            let is_back = all.iter().any(|held| {
+                held.instance == key.0 && (held.first.0..held.first.0 + held.count).contains(&key.1)
+            });
+            // What a gang lost while its first executor was away is not told of.
+            *self.times.entry(key).or_default() += u32::from(self.gangs.contains(&key) && !is_back);
+        }
         for held in all {
             for task in held.first.0..held.first.0 + held.count {
                 // A task that nobody has had since goes on where it is.
@@ -114,9 +125,25 @@ impl Losses {
 
     /// Tasks are sent to an executor.
     pub(crate) fn sent(&mut self, incarnation: u64, order: &Order) {
+        for gang in &order.gangs {
+            let GangKey { instance, task, .. } = gang.key();
+            self.gangs.insert((instance, task.0));
+        }
+
         for run in &order.assign {
             for task in run.first.0..run.first.0 + run.count {
-                self.holders.insert((run.instance, task), (incarnation, run.tries));
+                let key = (run.instance, task);
+                let before = self.holders.insert(key, (incarnation, run.tries));
+                // An executor that is away is not told that its gang is lost.
+                let is_lost = self.gangs.contains(&key)
+                    && before.is_some_and(|(_, tries)| tries != run.tries);
+                *self.times.entry(key).or_default() += u32::from(is_lost);
+            }
+        }
+        // The first executor of a gang is told so of which another is lost.
+        for held in &order.disown {
+            if self.gangs.contains(&(held.instance, held.first.0)) {
+                self.without(incarnation, &Held { count: 1, ..*held }, true);
             }
         }
     }

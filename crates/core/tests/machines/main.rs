@@ -15,6 +15,7 @@ mod fates;
 mod faults;
 mod files;
 mod floor;
+mod gangs;
 mod hostile;
 mod losses;
 mod node;

@@ -8,7 +8,8 @@ use falkon_core::data::cache::CacheOptions;
 use falkon_core::data::declared::Serving;
 use falkon_core::data::object::ObjectId;
 use falkon_core::data::stage::StageOptions;
-use falkon_core::execute::{Action, Cpu, Event, Executor, Start, TaskKey, TemplateId};
+use falkon_core::execute::{Action, Cpu, Event, Executor, Grant, Start, TaskKey, TemplateId};
+use falkon_core::gang::GangKey;
 use falkon_core::result::{Outcome, Overflow};
 use falkon_core::task::{Kind, MILLI, Resources, Time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,6 +58,10 @@ pub(crate) struct Node {
     requests: BTreeSet<(Time, TaskKey, Option<u64>)>,
     /// Tasks that will not start, which the machine is told then.
     answers: BTreeSet<(Time, TaskKey)>,
+    /// The gangs that have formed here, with what each has.
+    gangs: BTreeMap<GangKey, (Resources, Grant)>,
+    /// When those end that are disbanded.
+    gang_ends: BTreeSet<(Time, GangKey)>,
 }
 
 impl Node {
@@ -82,6 +87,8 @@ impl Node {
             waiting: BTreeMap::new(),
             requests: BTreeSet::new(),
             answers: BTreeSet::new(),
+            gangs: BTreeMap::new(),
+            gang_ends: BTreeSet::new(),
         }
     }
 
@@ -111,7 +118,8 @@ impl Node {
         let timeout = self.machine.poll_timeout().map(|(at, _)| at);
         let request = self.requests.first().map(|(at, ..)| *at);
         let answer = self.answers.first().map(|(at, _)| *at);
-        [end, timeout, request, answer, self.reconnect_at].into_iter().flatten().min()
+        let gang = self.gang_ends.first().map(|(at, _)| *at);
+        [end, timeout, request, answer, gang, self.reconnect_at].into_iter().flatten().min()
     }
 
     pub(crate) fn spawn(&mut self, start: Start, now: Time, micros: u64, outcome: Outcome) {
@@ -136,22 +144,44 @@ impl Node {
     fn check_room(&self) {
         let mut free = self.capacity.clone();
         let (mut gpus, mut cpus) = (BTreeSet::new(), BTreeSet::new());
-        for process in self.processes.values() {
-            let class = &process.start.class;
-            if class.kind == Kind::Noop {
-                continue;
-            }
-            assert!(free.fits(&class.resources), "more runs than there is room for");
-            free.take(&class.resources, 1);
-            for gpu in &process.start.grant.gpus {
+        let alone = self.processes.values().map(|process| &process.start);
+        let alone = alone.filter(|start| start.class.kind != Kind::Noop && start.gang.is_none());
+        let alone = alone.map(|start| (&start.class.resources, &start.grant));
+        for (need, grant) in alone.chain(self.gangs.values().map(|(need, grant)| (need, grant))) {
+            assert!(free.fits(need), "more runs than there is room for");
+            free.take(need, 1);
+            for gpu in &grant.gpus {
                 assert!(gpus.insert(*gpu), "gpu {gpu} is used twice");
                 assert!(*gpu < self.capacity.gpus, "there is no gpu {gpu}");
             }
-            let whole = process.start.grant.cpus.iter().filter(|share| share.milli == MILLI);
+            let whole = grant.cpus.iter().filter(|share| share.milli == MILLI);
             for share in whole {
                 assert!(cpus.insert(share.number), "cpu {} is used twice", share.number);
             }
         }
+    }
+
+    /// A gang has room here from now on.
+    pub(crate) fn form(&mut self, key: GangKey, resources: Resources, grant: Grant) {
+        assert!(self.gangs.insert(key, (resources, grant)).is_none(), "a gang forms twice");
+        self.check_room();
+    }
+
+    /// What runs of a gang ends at this time.
+    pub(crate) fn disband(&mut self, key: GangKey, ends: Time) {
+        assert!(self.gangs.contains_key(&key), "a gang is disbanded that has not formed");
+        self.gang_ends.insert((ends, key));
+    }
+
+    /// A gang that has ended by `now`, if there is one.
+    pub(crate) fn reap_gang(&mut self, now: Time) -> Option<GangKey> {
+        let (at, key) = *self.gang_ends.first()?;
+        if at > now {
+            return None;
+        }
+        self.gang_ends.remove(&(at, key));
+        self.gangs.remove(&key);
+        Some(key)
     }
 
     /// A task is to begin when another ends.
@@ -241,6 +271,8 @@ impl Node {
         self.waiting.clear();
         self.requests.clear();
         self.answers.clear();
+        self.gangs.clear();
+        self.gang_ends.clear();
     }
 
     /// A task is asked to end.

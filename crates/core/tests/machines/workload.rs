@@ -113,16 +113,21 @@ pub(crate) struct Flavour {
     pub(crate) failures: bool,
     pub(crate) cancels: bool,
     pub(crate) after: bool,
+    /// Some tasks run on several executors each.
+    pub(crate) gangs: bool,
 }
 
 fn class(rng: &mut Rng, flavour: Flavour) -> TaskClass {
     let kind = *rng.pick(&[Kind::Process, Kind::Process, Kind::Noop, Kind::Sleep]);
+    let is_gang = flavour.gangs && kind != Kind::Noop && rng.percent(35);
     TaskClass {
         kind,
         resources: resources(rng),
         priority: rng.below(3) as i32 - 1,
         retries: if rng.percent(40) { rng.below(4) as u32 } else { 0 },
         timeout_micros: if flavour.failures && rng.percent(20) { 300_000 } else { 0 },
+        nodes: if is_gang { 2 + rng.below(2) as u32 } else { 1 },
+        ranks_per_node: if is_gang { rng.below(3) as u32 } else { 0 },
         ..TaskClass::default()
     }
 }

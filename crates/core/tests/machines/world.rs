@@ -58,6 +58,8 @@ pub(crate) struct World {
     is_loud: bool,
     /// The node that is there in the end, and can run everything.
     anchor: usize,
+    /// How many nodes from the first on are there all along.
+    pub(crate) steadies: usize,
     faults: Faults,
     next_fault: Option<Time>,
     /// What somebody holds up, and when.
@@ -109,6 +111,7 @@ impl World {
             later: Queue::new(),
             is_loud: std::env::var("SEED").is_ok(),
             anchor: 0,
+            steadies: 0,
             faults,
             next_fault: faults.any().then_some(Time(1)),
             holds: Rng::new(seed ^ 0x401d),
@@ -149,6 +152,11 @@ impl World {
         world.dispatcher.set_collectors(world.collectors);
         let large = 400 * MIB;
         world.add_random_node(Resources::cpus(2), Some(large), Time(0));
+        if flavour.gangs {
+            world.add_random_node(Resources::cpus(2), Some(large), Time(0));
+            world.add_random_node(Resources::cpus(2), Some(large), Time(0));
+            world.steadies = 3;
+        }
         for _ in 0..rng.below(5) {
             let capacity = Resources {
                 cpus_milli: *rng.pick(&[500, 1000, 2000, 4000]),

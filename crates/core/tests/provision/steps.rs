@@ -86,8 +86,13 @@ impl Rig {
     }
 
     pub(crate) fn demand(&mut self, tasks: u64) -> Vec<Action> {
+        self.wide_demand(tasks, 1)
+    }
+
+    /// Tasks wait that each run on so many nodes.
+    fn wide_demand(&mut self, tasks: u64, nodes: u32) -> Vec<Action> {
         let need = Resources::cpus(1);
-        let waiting = vec![Waiting { need, tasks, estimate_micros: None, lasts_micros: 0 }];
+        let waiting = vec![Waiting { need, tasks, estimate_micros: None, lasts_micros: 0, nodes }];
         let waiting = if tasks == 0 { Vec::new() } else { waiting };
         self.say(Event::Demand(Box::new(Demand { waiting, ..Demand::default() })))
     }
@@ -116,7 +121,8 @@ fn nothing_is_asked_before_a_query_was_answered() {
     let options = Box::new(options());
     machine.handle(Time(0), Event::Add { queue: QUEUE, options });
     let need = Resources::cpus(1);
-    let waiting = vec![Waiting { need, tasks: 3, estimate_micros: None, lasts_micros: 0 }];
+    let waiting =
+        vec![Waiting { need, tasks: 3, estimate_micros: None, lasts_micros: 0, nodes: 1 }];
     machine.handle(Time(0), Event::Demand(Box::new(Demand { waiting, ..Demand::default() })));
     assert_eq!(machine.poll_action(), Some(Action::Query { queue: QUEUE }));
     assert_eq!(machine.poll_action(), None);
@@ -129,6 +135,31 @@ fn nothing_is_asked_before_a_query_was_answered() {
     assert!(actions.contains(&submit(41, 1)), "{actions:?}");
     let plan = machine.plan(Time(5));
     assert_eq!(plan.queues[0].requests, [0; 0]);
+}
+
+#[test]
+fn tasks_on_several_nodes_are_asked_for_in_one_request() {
+    // As many requests as there are nodes, but that a task takes four together.
+    let acquire = AcquireName::OneAtATime;
+    let mut rig = Rig::new(QueueOptions { acquire, ..options() });
+    assert_eq!(rig.wide_demand(2, 4), [submit(7, 4), submit(8, 4)]);
+    // Nodes that are to come are not asked for again, and fewer than a task takes are no use.
+    let mut rig = Rig::new(options());
+    assert_eq!(rig.wide_demand(1, 4), [submit(7, 4)]);
+    rig.accept(7);
+    assert_eq!(rig.wide_demand(1, 4), []);
+    let mut rig = Rig::new(options());
+    assert_eq!(rig.demand(2), [submit(7, 2)]);
+    rig.accept(7);
+    assert_eq!(rig.wide_demand(1, 4), [submit(8, 4)]);
+    // More than a request may be for are never asked for.
+    let mut rig = Rig::new(QueueOptions { request_nodes_max: 3, ..options() });
+    assert_eq!(rig.wide_demand(1, 4), []);
+    let plan = rig.machine.plan(rig.now);
+    let unserved = plan.queues[0].unserved.as_ref().map(|(tasks, reason)| (*tasks, reason));
+    let reason = unserved.map(|(tasks, reason)| (tasks, reason.to_string()));
+    let text = "each runs on 4 nodes together, and a request is for 3 at most: allow more";
+    assert_eq!(reason, Some((1, text.to_owned())));
 }
 
 #[test]
@@ -218,8 +249,13 @@ fn stages_that_double_are_asked_for_ahead() {
     durations.add(60 * SECOND, 1);
     let need = Resources::cpus(1);
     let mut demand = Demand { submitted: 1, ..Demand::default() };
-    demand.waiting =
-        vec![Waiting { need: need.clone(), tasks: 1, estimate_micros: None, lasts_micros: 0 }];
+    demand.waiting = vec![Waiting {
+        need: need.clone(),
+        tasks: 1,
+        estimate_micros: None,
+        lasts_micros: 0,
+        nodes: 1,
+    }];
     assert_eq!(rig.say(Event::Demand(Box::new(demand.clone()))), [submit(7, 1)]);
     rig.accept(7);
     rig.pass(30);
@@ -230,8 +266,13 @@ fn stages_that_double_are_asked_for_ahead() {
     rig.pass(60);
     // Two come when the first has ended: twice as many are to be expected then.
     let mut demand = Demand { submitted: 3, ended: 1, running: 1, durations, ..Demand::default() };
-    demand.waiting =
-        vec![Waiting { need, tasks: 1, estimate_micros: Some(60 * SECOND), lasts_micros: 0 }];
+    demand.waiting = vec![Waiting {
+        need,
+        tasks: 1,
+        estimate_micros: Some(60 * SECOND),
+        lasts_micros: 0,
+        nodes: 1,
+    }];
     demand.running_until = Some(rig.now.after(60 * SECOND));
     demand.last_sent = Some(rig.now);
     assert_eq!(rig.say(Event::Demand(Box::new(demand.clone()))), [submit(8, 1)]);
@@ -260,7 +301,7 @@ impl Rig {
     /// can serve.
     fn wait(&mut self, need: Resources, estimate_s: u64) -> (Vec<Action>, Vec<String>) {
         let (estimate_micros, lasts_micros) = (None, estimate_s * SECOND);
-        let waiting = vec![Waiting { need, tasks: 3, estimate_micros, lasts_micros }];
+        let waiting = vec![Waiting { need, tasks: 3, estimate_micros, lasts_micros, nodes: 1 }];
         let demand = Demand { waiting, ..Demand::default() };
         self.machine.handle(self.now, Event::Demand(Box::new(demand)));
         let (mut actions, mut told) = (Vec::new(), Vec::new());

@@ -676,7 +676,13 @@ impl World {
             0 => Vec::new(),
             tasks => {
                 let need = Resources::cpus(1);
-                vec![Waiting { need, tasks, estimate_micros: Some(10 * SECOND), lasts_micros: 0 }]
+                vec![Waiting {
+                    need,
+                    tasks,
+                    estimate_micros: Some(10 * SECOND),
+                    lasts_micros: 0,
+                    nodes: 1,
+                }]
             }
         };
         let demand = Demand {

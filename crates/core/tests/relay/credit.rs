@@ -2,7 +2,10 @@
 
 use crate::world::{SECOND, World};
 use falkon_core::dispatch::{Assigned, BatchId, Held, Order, Prepare, Subtree};
-use falkon_core::limits::{COALESCE_MICROS, NODE_CLASSES_MAX, RELAY_UNMET_MICROS};
+use falkon_core::limits::{
+    COALESCE_MICROS, NODE_CLASSES_MAX, PREFETCH_TASKS_MAX, RELAY_PREFETCH_TASKS_MAX,
+    RELAY_UNMET_MICROS,
+};
 use falkon_core::provision::Waiting;
 use falkon_core::relay::{Action, Event, Note, Relay};
 use falkon_core::result::{Finished, Outcome, Tries};
@@ -35,8 +38,7 @@ fn a_relay_lends_classes_of_nodes_at_each_tier() {
     assert_eq!(*views[0].capacity(), Resources::cpus(14));
     let subtree = views[0].subtree().unwrap();
     assert_eq!(subtree.node_count(), 4);
-    let relays = subtree.relays.iter().map(|one| (one.name.as_str(), one.depth, one.nodes));
-    assert_eq!(relays.collect::<Vec<_>>(), [("relay 1", 0, 4), ("relay 2", 1, 3)]);
+    assert_eq!(subtree.relays.len(), 2);
     let classes = subtree.nodes.iter().map(|class| (class.capacity.cpus_milli, class.count));
     assert_eq!(classes.collect::<Vec<_>>(), [(8000, 1), (2000, 3)]);
 }
@@ -74,6 +76,29 @@ fn long_tasks_are_not_sent_beyond_the_room_below() {
         world.run(SECOND / 2);
         assert!(world.relay(site).tasks() <= 8 + 8, "{}", world.relay(site).tasks());
     }
+}
+
+#[test]
+fn tasks_that_take_no_time_are_sent_for_each_node_below() {
+    let ahead = |nodes: u32| {
+        let mut world = World::new(1);
+        let site = world.site(0);
+        for _ in 0..nodes {
+            world.node(site, Resources::cpus(1));
+        }
+        world.run(SECOND);
+        world.submit(1 << 32, TaskClass { kind: Kind::Noop, ..TaskClass::default() });
+        let mut most = 0;
+        for _ in 0..100 {
+            world.step(world.now + SECOND);
+            let views = world.dispatcher(0).executor_views();
+            most = views.map(|view| view.load().1).fold(most, u64::max);
+        }
+        most
+    };
+    assert_eq!(ahead(1), PREFETCH_TASKS_MAX);
+    assert_eq!(ahead(8), 8 * PREFETCH_TASKS_MAX);
+    assert_eq!(ahead(40), RELAY_PREFETCH_TASKS_MAX);
 }
 
 #[test]
@@ -115,6 +140,89 @@ fn what_was_sent_ahead_to_nodes_goes_to_a_cluster_that_is_idle() {
 }
 
 #[test]
+fn long_tasks_that_were_sent_ahead_to_a_relay_that_is_gone_run_elsewhere() {
+    let mut world = World::new(1);
+    let gone = world.site(0);
+    for _ in 0..400 {
+        world.node(gone, Resources::cpus(1));
+    }
+    world.run(SECOND);
+    world.submit(806, sleep(1, 3 * SECOND));
+    world.run(4 * SECOND);
+    assert_eq!(world.relay(gone).tasks(), 406, "six were sent ahead");
+    world.kill_site(gone, 2 * SECOND);
+    let idle = world.site(0);
+    world.node(idle, Resources::cpus(8));
+    world.run(SECOND);
+    assert_eq!(world.relay(idle).tasks(), 6);
+    // The others run below the relay while it is away, and those are not run there.
+    world.run(4 * SECOND);
+    assert_eq!((world.results.len(), world.starts), (806, 806));
+}
+
+#[test]
+fn what_was_sent_ahead_to_a_relay_that_came_back_runs_elsewhere_when_it_goes_again() {
+    let mut world = World::new(1);
+    let gone = world.site(0);
+    for _ in 0..400 {
+        world.node(gone, Resources::cpus(1));
+    }
+    world.run(SECOND);
+    world.submit(806, sleep(1, 3 * SECOND));
+    world.run(4 * SECOND);
+    assert_eq!(world.relay(gone).tasks(), 406, "six were sent ahead");
+    world.cut_site(gone);
+    world.run(SECOND);
+    assert_eq!(world.relay(gone).tasks(), 406, "it came back before anybody had room");
+    world.kill_site(gone, 2 * SECOND);
+    let idle = world.site(0);
+    world.node(idle, Resources::cpus(8));
+    world.run(SECOND);
+    assert_eq!(world.relay(idle).tasks(), 6);
+}
+
+#[test]
+fn tasks_with_data_that_were_sent_ahead_to_a_relay_that_is_gone_run_elsewhere() {
+    let mut world = World::new(1);
+    let gone = world.site(0);
+    world.ask_always();
+    for _ in 0..4 {
+        world.node(gone, Resources::cpus(1));
+    }
+    world.run(SECOND);
+    world.submit_readers(sleep(1, 20 * SECOND), &[1, 2, 3, 4].repeat(3));
+    world.run(22 * SECOND);
+    assert_eq!(world.relay(gone).tasks(), 8, "one was sent ahead for each node");
+    world.kill_site(gone, 2 * SECOND);
+    let idle = world.site(0);
+    for _ in 0..4 {
+        world.node(idle, Resources::cpus(1));
+    }
+    world.run(SECOND);
+    assert_eq!(world.relay(idle).tasks(), 4);
+}
+
+#[test]
+fn a_relay_that_has_just_come_back_gives_back_what_others_have_room_for() {
+    let mut world = World::new(1);
+    let full = world.site(0);
+    let nodes = [world.node(full, Resources::cpus(8)), world.node(full, Resources::cpus(8))];
+    world.run(SECOND);
+    world.submit(32, sleep(1, 2 * SECOND));
+    world.run(SECOND / 2);
+    assert_eq!(world.relay(full).tasks(), 32);
+    // One of its nodes does not come back: it is waited for, while another cluster is idle.
+    world.kill_node(nodes[1]);
+    world.kill_site(full, SECOND / 10);
+    let idle = world.site(0);
+    world.node(idle, Resources::cpus(8));
+    let until = world.now + 8 * SECOND;
+    while world.relay(idle).tasks() == 0 {
+        assert!(world.step(until), "what waits goes to nodes that are idle");
+    }
+}
+
+#[test]
 fn a_cluster_that_loses_its_nodes_gives_its_tasks_back() {
     let mut world = World::new(1);
     let site = world.site(0);
@@ -130,6 +238,30 @@ fn a_cluster_that_loses_its_nodes_gives_its_tasks_back() {
     world.node(other, Resources::cpus(4));
     world.run(60 * SECOND);
     assert_eq!(world.results.len(), 4);
+}
+
+#[test]
+fn tasks_for_nodes_that_a_cluster_may_get_go_to_one_that_has_them() {
+    for has_data in [false, true] {
+        let mut world = World::new(1);
+        let site = world.site(0);
+        // Its nodes may be of any size, and so its dispatcher waits for one.
+        world.dispatcher_mut(site).set_obtainable(vec![None]);
+        let nodes = [4, 2, 2].map(|cpus| world.node(site, Resources::cpus(cpus)));
+        world.run(SECOND);
+        match has_data {
+            true => world.submit_readers(sleep(4, SECOND), &[1, 2]),
+            false => world.submit(2, sleep(4, SECOND)),
+        }
+        world.run(SECOND / 2);
+        world.shrink_node(nodes[0], Resources::cpus(1));
+        world.run(60 * SECOND);
+        assert!(world.relay(site).tasks() > 0, "they wait for a node");
+        let other = world.site(0);
+        world.node(other, Resources::cpus(4));
+        world.run(60 * SECOND);
+        assert_eq!((world.relay(site).tasks(), world.results.len()), (0, 2), "{has_data}");
+    }
 }
 
 #[test]
@@ -336,6 +468,7 @@ fn demand_from_above_ends_when_the_dispatcher_there_was_away_for_long() {
         tasks: 9,
         estimate_micros: None,
         lasts_micros: 0,
+        nodes: 1,
     }];
     let now = Time(SECOND);
     relay.handle(now, Event::Subtree(Subtree::default()));

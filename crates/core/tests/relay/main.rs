@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod collected;
 mod credit;
 mod everywhere;
 mod objects;
 #[allow(dead_code, reason = "other tests draw more")]
 #[path = "../machines/rng.rs"]
 mod rng;
+mod storms;
+mod surveys;
 mod trees;
 mod world;

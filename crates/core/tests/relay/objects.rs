@@ -1,6 +1,7 @@
 //! Tasks with data objects, below relays.
 
 use crate::world::{SECOND, World};
+use falkon_core::dispatch::diffusion::PolicyName;
 use falkon_core::result::Outcome;
 use falkon_core::task::{Kind, Resources, TaskClass};
 
@@ -41,6 +42,7 @@ fn tasks_go_to_the_cluster_that_holds_what_they_read() {
     let mut world = World::new(1);
     let upper = world.site(0);
     let sites = [world.site(0), world.site(upper)];
+    world.ask_always();
     for site in sites {
         for _ in 0..5 {
             world.node(site, Resources::cpus(1));
@@ -57,4 +59,38 @@ fn tasks_go_to_the_cluster_that_holds_what_they_read() {
         let reads: Vec<u64> = world.store_reads(site).collect();
         assert_eq!(reads, [1; 5], "reads of each object at the store");
     }
+}
+
+#[test]
+fn a_relay_that_comes_back_without_its_nodes_holds_nothing() {
+    let mut world = World::new(1);
+    let site = world.site(0);
+    world.ask_always();
+    let node = world.node(site, Resources::cpus(1));
+    world.run(SECOND);
+    world.submit_readers(reads_for(SECOND / 5), &[1, 2]);
+    world.run(10 * SECOND);
+    assert_eq!(world.dispatcher_mut(0).holdings(0).added.len(), 5, "two, what both read, outputs");
+    world.kill_site(site, SECOND);
+    world.remove_node(node);
+    world.run(60 * SECOND);
+    assert_eq!(world.dispatcher_mut(0).holdings(0).added, []);
+}
+
+#[test]
+fn tasks_that_wait_where_their_data_is_stay_there_though_others_are_idle() {
+    let mut world = World::under(PolicyName::MaxCacheHit, 1);
+    world.keep_accounts();
+    let site = world.site(0);
+    world.ask_always();
+    world.node(site, Resources::cpus(1));
+    world.run(SECOND);
+    world.submit_readers(reads_for(2_000), &[1]);
+    world.run(SECOND);
+    world.node(0, Resources::cpus(4));
+    world.run(SECOND);
+    world.submit_readers(reads_for(2_000), &[1; 200]);
+    world.run(60 * SECOND);
+    assert_eq!(world.results.len(), 201);
+    assert_eq!(world.most_sends(), (1, 0));
 }

@@ -3,6 +3,7 @@
 use crate::rng::Rng;
 use crate::world::data::{OBJECTS, assert_known};
 use crate::world::{SECOND, World, assert_empty, assert_room};
+use falkon_core::dispatch::diffusion::PolicyName;
 use falkon_core::result::{Outcome, Status};
 use falkon_core::task::{Kind, Resources, TaskClass};
 
@@ -17,7 +18,12 @@ pub(crate) fn class(kind: Kind, cpus: u32, micros: u64) -> TaskClass {
 
 /// A tree of this depth, with executors below each relay and some at the root.
 pub(crate) fn tree(seed: u64, depth: usize) -> World {
-    let mut world = World::new(seed);
+    tree_under(PolicyName::MaxComputeUtil, seed, depth)
+}
+
+/// The same, with tasks that go by a policy.
+pub(crate) fn tree_under(policy: PolicyName, seed: u64, depth: usize) -> World {
+    let mut world = World::under(policy, seed);
     let mut above = vec![0];
     // The deepest are no wider than a chain, or they would cost as much as all others.
     let branches = if depth > 3 { 1 } else { 2 };
@@ -50,7 +56,8 @@ pub(crate) fn tree(seed: u64, depth: usize) -> World {
 pub(crate) fn submit_some(world: &mut World) {
     for _ in 0..1 + world.rng.below(4) {
         let count = 1 + world.rng.below(60);
-        let micros = 1000 + world.rng.below(300_000);
+        let micros_max = if world.rng.percent(10) { 8 * SECOND } else { 300_000 };
+        let micros = 1000 + world.rng.below(micros_max);
         let kind = if world.rng.percent(30) { Kind::Noop } else { Kind::Sleep };
         if world.rng.percent(25) {
             let reads: Vec<u64> = (0..count).map(|_| 1 + world.rng.below(OBJECTS)).collect();

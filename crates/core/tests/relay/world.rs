@@ -1,24 +1,23 @@
 //! A tree of dispatchers, relays and executors on a virtual clock.
 
+mod account;
 mod acts;
+mod collected;
 pub(crate) mod data;
+mod faults;
+mod submissions;
 
 use crate::rng::Rng;
-use falkon_core::data::declared::Declared;
 use falkon_core::data::stage;
 use falkon_core::dispatch::diffusion::{PolicyName, PolicyOptions};
-use falkon_core::dispatch::{
-    self, ConnectionId, Dispatcher, InstanceOptions, Order, Record, Selection,
-};
-use falkon_core::execute::{self, Executor, TaskKey};
+use falkon_core::dispatch::{self, ConnectionId, Dispatcher, InstanceOptions, Order, Record};
+use falkon_core::execute::{self, CollectEvent, Executor, TaskKey};
+use falkon_core::gang::GangKey;
 use falkon_core::provision::Waiting;
 use falkon_core::relay::{self, Note, Relay};
 use falkon_core::result::{Finished, Outcome};
-use falkon_core::task::{
-    Everywhere, InstanceId, Range, Resources, Rows, Submission, TaskClass, TaskId, Time,
-};
+use falkon_core::task::{InstanceId, Resources, Time};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 pub(crate) const SECOND: u64 = 1_000_000;
 /// The client of the dispatcher at the root.
@@ -43,10 +42,12 @@ enum Happening {
     Welcome(ConnectionId),
     Connect(End),
     Ended(usize, u64, TaskKey, Outcome),
+    GangEnded(usize, u64, GangKey),
     Restart(usize),
     /// A relay reaches its own dispatcher again.
     Reach(usize),
     Stage(usize, u64, stage::Event),
+    Collect(usize, u64, CollectEvent),
 }
 
 /// A request of a relay to its own dispatcher.
@@ -56,6 +57,7 @@ enum Asked {
     Submit,
     Withdraw,
     Subscribe,
+    Staged,
     Other,
 }
 
@@ -64,6 +66,8 @@ struct Site {
     core: Dispatcher,
     journal: Vec<Record>,
     alive: bool,
+    /// Queues from which it requests nodes.
+    queues: Vec<dispatch::Site>,
     /// The site above, and the relay that lends this one's executors to it.
     lends: Option<Lends>,
 }
@@ -120,11 +124,26 @@ pub(crate) struct World {
     /// What the root has withdrawn last.
     withdrawn: Vec<(u64, u64)>,
     data: data::Data,
+    archives: collected::Archives,
+    /// The account of what is sent, if there is one.
+    accounts: Option<account::Accounts>,
+    /// How long the shortest tasks run that were submitted.
+    shortest_micros: u64,
+    /// The policy of all dispatchers.
+    policy: PolicyName,
+    /// How often something happened that tasks may be sent again for: faults, executors
+    /// that come, and what people do to them.
+    pub(crate) incidents: u64,
 }
 
 impl World {
     /// A dispatcher without executors.
     pub(crate) fn new(seed: u64) -> World {
+        World::under(PolicyName::MaxComputeUtil, seed)
+    }
+
+    /// A dispatcher without executors, whose tasks go by a policy there and below.
+    pub(crate) fn under(policy: PolicyName, seed: u64) -> World {
         let mut world = World {
             now: 1 << 40,
             rng: Rng::new(seed),
@@ -145,15 +164,21 @@ impl World {
             instance: None,
             withdrawn: Vec::new(),
             data: data::Data::default(),
+            archives: collected::Archives::default(),
+            accounts: None,
+            shortest_micros: u64::MAX,
+            policy,
+            incidents: 0,
         };
         world.sites.push(Site {
             core: Dispatcher::new(),
             journal: Vec::new(),
             alive: true,
+            queues: Vec::new(),
             lends: None,
         });
         world.ends.insert(CLIENT, (0, End::Client));
-        let policy = PolicyOptions { policy: PolicyName::MaxComputeUtil, ..Default::default() };
+        let policy = PolicyOptions { policy, ..PolicyOptions::default() };
         let options = InstanceOptions { policy, ..InstanceOptions::default() };
         let create = dispatch::Event::Create { connection: CLIENT, request: 0, options };
         world.tell(0, create);
@@ -180,7 +205,8 @@ impl World {
             is_attached: false,
         };
         let core = Dispatcher::new();
-        self.sites.push(Site { core, journal: Vec::new(), alive: true, lends: Some(lends) });
+        let (journal, queues, lends) = (Vec::new(), Vec::new(), Some(lends));
+        self.sites.push(Site { core, journal, alive: true, queues, lends });
         self.open(site);
         site
     }
@@ -204,79 +230,9 @@ impl World {
         node
     }
 
-    /// Submits tasks at the root that sleep for so long.
-    pub(crate) fn submit(&mut self, count: u64, class: TaskClass) {
-        self.submit_with(count, class, None);
-    }
-
-    fn submit_with(&mut self, count: u64, class: TaskClass, data: Option<Arc<Declared>>) {
-        let first = TaskId(self.submitted);
-        let factors = vec![Range { start: 0, step: 1, count }];
-        let submission = Submission {
-            count,
-            template: Arc::new(class.estimate_micros.to_le_bytes().to_vec()),
-            rows: Rows::Computed { factors, offset: 0 },
-            classes: vec![class],
-            class_runs: vec![(count, 0)],
-            names: None,
-            after: Vec::new(),
-            data,
-            everywhere: None,
-        };
-        self.submitted += count;
-        let (connection, request) = (CLIENT, 2);
-        let instance = self.instance.expect("it was created");
-        let event =
-            dispatch::Event::Submit { connection, request, instance, first, client: 1, submission };
-        self.tell(0, event);
-    }
-
-    /// Submits a task at the root that runs on each executor. Returns how many tasks that are:
-    /// they are the last that were submitted.
-    pub(crate) fn submit_everywhere(&mut self, number: u64, class: TaskClass) -> u64 {
-        let (connection, request) = (CLIENT, 5);
-        let (instance, first) = (self.instance.expect("it was created"), TaskId(self.submitted));
-        let submission = Submission {
-            count: 1,
-            template: Arc::new(number.to_le_bytes().to_vec().repeat(2)),
-            rows: Rows::Computed {
-                factors: vec![Range { start: 0, step: 1, count: 1 }],
-                offset: 0,
-            },
-            classes: vec![class],
-            class_runs: vec![(1, 0)],
-            names: None,
-            after: Vec::new(),
-            data: None,
-            everywhere: Some(Everywhere::default()),
-        };
-        self.accepted = 0;
-        let event =
-            dispatch::Event::Submit { connection, request, instance, first, client: 1, submission };
-        self.tell(0, event);
-        self.submitted += self.accepted;
-        self.accepted
-    }
-
     /// The processes of all executors.
     pub(crate) fn incarnations(&self) -> Vec<u64> {
         self.nodes.iter().map(|node| node.incarnation).collect()
-    }
-
-    /// Cancels tasks at the root.
-    pub(crate) fn cancel(&mut self, first: u64, count: u64) {
-        let (connection, request) = (CLIENT, 3);
-        let instance = self.instance.expect("it was created");
-        let selection = Selection::Runs(vec![(first, count)]);
-        self.tell(0, dispatch::Event::Cancel { connection, request, instance, selection });
-    }
-
-    /// Withdraws tasks at the root.
-    pub(crate) fn withdraw(&mut self, count: u64) -> Vec<(u64, u64)> {
-        let (connection, request) = (CLIENT, 4);
-        let instance = self.instance.expect("it was created");
-        self.tell(0, dispatch::Event::Withdraw { connection, request, instance, count });
-        std::mem::take(&mut self.withdrawn)
     }
 
     pub(crate) fn dispatcher(&self, site: usize) -> &Dispatcher {
@@ -297,71 +253,6 @@ impl World {
 
     pub(crate) fn node_count(&self) -> usize {
         self.nodes.len()
-    }
-
-    /// A relay and its dispatcher die, and come back after a while.
-    pub(crate) fn kill_site(&mut self, site: usize, micros: u64) {
-        if !std::mem::replace(&mut self.sites[site].alive, false) {
-            return;
-        }
-        let lends = self.sites[site].lends.as_ref().unwrap();
-        let above = lends.connection;
-        let here = self.ends.iter().filter(|(_, (at, _))| *at == site);
-        let gone: Vec<ConnectionId> = here.map(|(id, _)| *id).chain(above).collect();
-        gone.into_iter().for_each(|connection| self.close(connection));
-        self.later(micros, Happening::Restart(site));
-    }
-
-    /// An executor dies, and another takes its place.
-    pub(crate) fn kill_node(&mut self, node: usize) {
-        if let Some(connection) = self.nodes[node].connection {
-            self.close(connection);
-        }
-        let incarnation = self.number();
-        let node_ = &mut self.nodes[node];
-        node_.machine = data::machine(node, incarnation, node_.capacity.clone());
-        node_.incarnation = incarnation;
-        node_.started.clear();
-        node_.templates.clear();
-    }
-
-    /// An executor dies, and a smaller one takes its place.
-    pub(crate) fn shrink_node(&mut self, node: usize, capacity: Resources) {
-        self.nodes[node].capacity = capacity;
-        self.kill_node(node);
-    }
-
-    /// An executor dies, and nothing takes its place.
-    pub(crate) fn remove_node(&mut self, node: usize) {
-        self.nodes[node].is_gone = true;
-        self.kill_node(node);
-    }
-
-    /// The connection between a site and the one above is lost.
-    pub(crate) fn cut_site(&mut self, site: usize) {
-        if let Some(connection) = self.sites[site].lends.as_ref().unwrap().connection {
-            self.close(connection);
-        }
-    }
-
-    /// A relay loses its own dispatcher for a while, and leaves the one above.
-    pub(crate) fn cut_below(&mut self, site: usize, micros: u64) {
-        if !self.sites[site].alive || !self.is_attached(site) {
-            return;
-        }
-        let lends = self.sites[site].lends.as_mut().unwrap();
-        lends.is_attached = false;
-        let (above, owner) = (lends.connection, lends.owner);
-        lends.relay.handle(Time(self.now), relay::Event::Disconnected);
-        above.into_iter().for_each(|connection| self.close(connection));
-        self.close(owner);
-        self.later(micros, Happening::Reach(site));
-    }
-
-    pub(crate) fn cut_node(&mut self, node: usize) {
-        if let Some(connection) = self.nodes[node].connection {
-            self.close(connection);
-        }
     }
 
     /// Does the next thing that happens. Returns whether there was any until then.
@@ -452,9 +343,11 @@ impl World {
             Some((instance, total)) => {
                 lends.relay.begin(instance, total);
                 self.subscribe(site, instance, 0);
+                self.await_staged(site, instance);
             }
             None => {
-                let options = lends.relay.instance_options(None);
+                let policy = PolicyOptions { policy: self.policy, ..PolicyOptions::default() };
+                let options = InstanceOptions { policy, ..lends.relay.instance_options(None) };
                 let request = self.ask(site, Asked::Create);
                 let create = dispatch::Event::Create { connection: owner, request, options };
                 self.sites[site].core.handle(now, create);
@@ -471,6 +364,13 @@ impl World {
         self.send(connection, true, Happening::Up(connection, event));
     }
 
+    fn await_staged(&mut self, site: usize, instance: InstanceId) {
+        let request = self.ask(site, Asked::Staged);
+        let connection = self.sites[site].lends.as_ref().unwrap().owner;
+        let event = dispatch::Event::AwaitStaged { connection, request, instance };
+        self.send(connection, true, Happening::Up(connection, event));
+    }
+
     fn ask(&mut self, site: usize, asked: Asked) -> u64 {
         let request = self.number();
         self.sites[site].lends.as_mut().unwrap().asked.insert(request, asked);
@@ -479,10 +379,8 @@ impl World {
 
     fn close(&mut self, connection: ConnectionId) {
         let Some((site, end)) = self.ends.remove(&connection) else { return };
-        if self.sites[site].alive {
-            self.sites[site].core.handle(Time(self.now), dispatch::Event::Closed { connection });
-            self.pump(site);
-        }
+        self.incidents += 1;
+        self.tell(site, dispatch::Event::Closed { connection });
         let reconnects = 20_000 + self.rng.below(200_000);
         let now = Time(self.now);
         match end {
@@ -560,7 +458,17 @@ impl World {
                 there.machine.handle(now, event);
                 self.pump_node(node);
             }
+            Happening::GangEnded(node, incarnation, key) => {
+                if self.nodes[node].incarnation == incarnation {
+                    let event = execute::Event::GangEnded { key, usage: None };
+                    self.nodes[node].machine.handle(now, event);
+                    self.pump_node(node);
+                }
+            }
             Happening::Stage(node, incarnation, event) => self.stage(node, incarnation, event),
+            Happening::Collect(node, incarnation, event) => {
+                self.collect(node, incarnation, event);
+            }
             Happening::Reach(site) => {
                 if self.sites[site].alive && !self.is_attached(site) {
                     self.open(site);
@@ -609,6 +517,7 @@ impl World {
             return;
         }
         let connection = ConnectionId(self.number());
+        self.incidents += 1;
         self.ends.insert(connection, (site, end));
         match end {
             End::Node(node) => self.nodes[node].connection = Some(connection),
@@ -622,22 +531,12 @@ impl World {
 
     fn tell(&mut self, site: usize, event: dispatch::Event) {
         if self.sites[site].alive {
+            if let Some(accounts) = &mut self.accounts {
+                accounts.heard(&event);
+            }
             self.sites[site].core.handle(Time(self.now), event);
             self.pump(site);
         }
-    }
-
-    /// What is below, whenever that has changed.
-    fn tell_subtree(&mut self, site: usize) {
-        let there = &mut self.sites[site];
-        let Some(lends) = there.lends.as_mut().filter(|lends| lends.is_attached) else { return };
-        let subtree = there.core.subtree(lends.relay.identity());
-        if lends.last_subtree.as_ref() != Some(&subtree) {
-            lends.last_subtree = Some(subtree.clone());
-            lends.relay.handle(Time(self.now), relay::Event::Subtree(subtree));
-            self.pump_relay(site);
-        }
-        self.tell_holdings(site);
     }
 
     fn pump(&mut self, site: usize) {

@@ -18,6 +18,7 @@ fn an_update_that_says_anything_is_no_heartbeat() {
         Update { reports: vec![ended(0, 0, 0, 0)], ..nothing() },
         Update { returned: vec![held], ..nothing() },
         Update { staged: vec![held], ..nothing() },
+        Update { unstaged: vec![held], ..nothing() },
         Update { recalled: true, ..nothing() },
         Update { leaving: true, ..nothing() },
         Update { kept: vec![(0, 1)], ..nothing() },

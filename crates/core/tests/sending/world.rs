@@ -99,6 +99,7 @@ impl World {
             capacity,
             held: Vec::new(),
             reports: Vec::new(),
+            gangs: Vec::new(),
             serves,
             cache: Default::default(),
             lease,

@@ -240,6 +240,7 @@ impl World {
     /// An executor that holds these objects.
     fn caches(&mut self, connection: ConnectionId, capacity: Resources, objects: Vec<Object>) {
         let join = Join {
+            gangs: Vec::new(),
             serves: Some(Serving { address: "a:1".to_owned(), fingerprint: vec![1] }),
             cache: Default::default(),
             lease: Lease::default(),

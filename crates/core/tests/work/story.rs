@@ -119,6 +119,7 @@ impl World {
         self.incarnations += 1;
         self.updates.insert(connection, 0);
         let join = Join {
+            gangs: Vec::new(),
             serves: None,
             cache: Default::default(),
             lease: Lease::default(),

@@ -13,6 +13,7 @@ use falkon_core::result::Stream;
 use falkon_core::task::{TaskKey, Time};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use super::remote::{RemoteStart, Started};
 use crate::cache::DiskCache;
 use crate::overflow::OverflowDirectory;
 use falkon_net::secure::PeerAcceptor;
@@ -94,6 +95,13 @@ pub enum FromPeers {
         from: u64,
         /// Where the answer goes; dropping it is [`Written::Gone`].
         answer: oneshot::Sender<Written>,
+    },
+    /// Another member of a gang wants a process to be started here.
+    Remote {
+        /// The process.
+        start: RemoteStart,
+        /// Where it is reported when it runs; or why it does not.
+        answer: oneshot::Sender<Result<Started, String>>,
     },
     /// A visitor wants an object to be dropped.
     Drop {

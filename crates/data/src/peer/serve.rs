@@ -17,8 +17,8 @@ use super::receive::Reader;
 use super::requests::{FromPeers, Shared, Verdict};
 use super::sender::Sender;
 use super::visit::{self, Allowed};
-use super::wire::{Answer, ENTRUSTED, REQUEST_BYTES, Request, Status};
-use super::{ASKED_AHEAD_MAX, CONNECTIONS_MAX, SMALL_BYTES_MAX, entrust, tail};
+use super::wire::{Answer, ENTRUSTED, REMOTE, REQUEST_BYTES, Request, Status};
+use super::{ASKED_AHEAD_MAX, CONNECTIONS_MAX, SMALL_BYTES_MAX, entrust, remote, tail};
 use crate::cache::{CacheError, DiskCache};
 use crate::overflow::OverflowDirectory;
 use falkon_net::secure::{Bare, PeerAcceptor};
@@ -162,6 +162,11 @@ async fn serve_connection(bare: Bare, visitor: Option<u64>, shared: &Shared) {
             if request.object == ENTRUSTED && allowed == Allowed::Cache && asked.is_empty() {
                 // The maker of the outputs has one connection for each.
                 let _ = entrust::receive(&mut reader, &mut writer, &request, shared).await;
+                return;
+            }
+            if request.object == REMOTE && allowed == Allowed::Cache && asked.is_empty() {
+                // Whoever asks for the process finds out when the connection ends.
+                let _ = remote::receive(reader, writer, &request, shared).await;
                 return;
             }
             if !asked.is_empty() && is_large(&request) {

@@ -8,6 +8,9 @@ pub(super) const ANSWER_BYTES: usize = 17;
 /// What a request names that hands outputs over, instead of asking for an object.
 pub(super) const ENTRUSTED: ObjectId = ObjectId(u128::MAX);
 
+/// What a request names that has a process of a gang started.
+pub(super) const REMOTE: ObjectId = ObjectId(u128::MAX - 1);
+
 /// The length that stands for all that follows the offset.
 const ALL: u64 = u64::MAX;
 

@@ -4,7 +4,7 @@ use super::{FromObjects, Objects};
 use falkon_core::collect::{ItemId, MemberName, WriteFailure, WriteId};
 use falkon_core::execute::{CollectEvent, OfferId};
 use falkon_core::task::ExecutorId;
-use falkon_data::peer::FromPeers;
+use falkon_data::peer::{Fetcher, FromPeers};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,6 +21,11 @@ pub(super) struct Handovers {
 }
 
 impl Objects {
+    /// What reaches other executors, once the dispatcher has said how.
+    pub(crate) fn fetcher(&self) -> Option<Fetcher> {
+        self.fetcher.clone()
+    }
+
     /// Converts what another executor says of its outputs for the core; returns requests
     /// of others.
     pub(super) fn offered(&mut self, from: FromPeers) -> Result<CollectEvent, FromPeers> {

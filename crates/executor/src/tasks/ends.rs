@@ -75,6 +75,10 @@ impl Tasks {
             }
             return None;
         }
+        if self.remote_ended(&ended) {
+            self.launched -= 1;
+            return None;
+        }
         let process = self.processes.remove(&ended.key)?;
         self.launched -= 1;
         let mut error = String::new();
@@ -152,7 +156,7 @@ impl Tasks {
 }
 
 /// What a process used that has run.
-fn used(outcome: &ProcessOutcome, usage: &Usage) -> Option<ResourceUsage> {
+pub(super) fn used(outcome: &ProcessOutcome, usage: &Usage) -> Option<ResourceUsage> {
     let Usage { user_us, system_us, rss_max_bytes, read_bytes, written_bytes } = *usage;
     let used = ResourceUsage {
         user_micros: user_us,

@@ -1,6 +1,7 @@
 //! A task's command made ready to be launched: its directory, its files, its
 //! environment.
 
+use super::gangs::GangEnvironment;
 use super::setup::in_shell;
 use super::{Prepared, Process, Tasks};
 use crate::MemoryLimits;
@@ -69,6 +70,7 @@ pub(super) fn output_paths(command: &Command) -> Vec<PathBuf> {
 pub(super) struct Draft {
     pub(super) command: Command,
     unchanged: Vec<Unchanged>,
+    gang: GangEnvironment,
 }
 
 impl Tasks {
@@ -89,6 +91,10 @@ impl Tasks {
     pub(super) fn draft(&mut self, start: &Start) -> Result<Draft, NotStarted> {
         let mut command = self.command(start, 0)?;
         let mut unchanged = Vec::new();
+        let gang = match &start.gang {
+            Some(gang) => self.gang_environment(gang.key, &start.class.resources)?,
+            None => GangEnvironment::default(),
+        };
         if let Some(data) = &start.data {
             let sandbox = self.make_sandbox(start, &command, data)?;
             command.cwd = Some(sandbox.into_os_string().into_vec());
@@ -96,12 +102,12 @@ impl Tasks {
                 unchanged = objects.shared_inputs(start.key);
             }
         }
-        Ok(Draft { command, unchanged })
+        Ok(Draft { command, unchanged, gang })
     }
 
     /// Hands a process over to be launched.
     pub(super) fn launch_draft(&mut self, start: &Start, draft: Draft) {
-        let Draft { command, unchanged } = draft;
+        let Draft { command, unchanged, gang } = draft;
         let mut outputs = output_paths(&command);
         let base =
             command.cwd.as_deref().map_or(Path::new(""), |cwd| Path::new(OsStr::from_bytes(cwd)));
@@ -116,6 +122,7 @@ impl Tasks {
         self.next_launch += 1;
         // Of equal names the last counts.
         let mut env = self.granted.environment(&start.class.resources);
+        env.extend(gang.set);
         env.extend(command.env);
         let mut set = |name: &str, value: String| env.push((name.into(), value.into_bytes()));
         set("FALKON_INSTANCE", start.key.instance.to_string());
@@ -149,6 +156,7 @@ impl Tasks {
             after,
             argv,
             env,
+            without: gang.without,
             cwd: command.cwd,
             stdin: command.stdin,
             capture_bytes_max: self.capture_bytes_max,

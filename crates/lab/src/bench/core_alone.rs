@@ -39,6 +39,7 @@ pub(crate) fn rate(load: &Load) -> Result<f64, BenchError> {
     pair.say(dispatch::Event::Join {
         connection: EXECUTOR,
         join: Join {
+            gangs: Vec::new(),
             serves: None,
             cache: Default::default(),
             lease: Lease::default(),

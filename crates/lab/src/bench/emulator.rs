@@ -6,7 +6,7 @@
 //! builtin tasks it starts no process host.
 
 use super::error::BenchError;
-use super::services::{Relays, Services, end};
+use super::services::{EMULATOR, Relays, Services, end};
 use clap::Args;
 use falkon_cli::access::AccessArgs;
 use falkon_cli::machine::hostname;
@@ -27,6 +27,8 @@ use tokio::task::JoinSet;
 const DESCRIPTORS_SPARE: u64 = 64;
 /// How long emulated executors may take to join, for each thousand of them.
 const JOIN_S_PER_THOUSAND_MAX: u64 = 10;
+/// Executors that may be joining when another process of them starts.
+const JOINING_MAX: u32 = 10_000;
 /// Pause between two looks at how many have joined.
 const JOIN_LOOK_MS: u64 = 200;
 /// Executors for which it is once as long again: a look is at all of them.
@@ -144,11 +146,19 @@ impl Emulators {
     ) -> Result<Emulators, BenchError> {
         let start = Instant::now();
         let mut emulators = Emulators { processes: Vec::new(), joined_in: 0.0 };
+        let allowed = (1 + u64::from(executors) / 1000) * JOIN_S_PER_THOUSAND_MAX;
+        let deadline = start + Duration::from_secs(allowed);
+        let mut started = 0;
         for number in 0..processes {
             let share = executors / processes + u32::from(number < executors % processes);
             if share == 0 {
                 continue;
             }
+            // Handshakes of more at a time than this machine keeps up with are given up
+            // and begin again.
+            let joined = u64::from(started).saturating_sub(JOINING_MAX.max(share).into());
+            emulators.wait(joined, executors, deadline, services, client).await?;
+            started += share;
             let arguments = vec![
                 "bench".into(),
                 "emulate".into(),
@@ -161,19 +171,31 @@ impl Emulators {
                 "--source".into(),
                 next_source().to_string().into(),
             ];
-            emulators.processes.push(services.spawn("emulator", arguments)?);
+            emulators.processes.push(services.spawn(EMULATOR, arguments)?);
         }
-        let allowed = (1 + u64::from(executors) / 1000) * JOIN_S_PER_THOUSAND_MAX;
-        while connected(client).await? < u64::from(executors) {
-            if start.elapsed() > Duration::from_secs(allowed) || emulators.has_ended() {
-                let log = services.log("emulator");
-                return Err(BenchError::Service { what: "emulator", log });
-            }
-            let pause = JOIN_LOOK_MS * (1 + u64::from(executors) / JOIN_LOOK_EXECUTORS);
-            tokio::time::sleep(Duration::from_millis(pause)).await;
-        }
+        emulators.wait(executors.into(), executors, deadline, services, client).await?;
         emulators.joined_in = start.elapsed().as_secs_f64();
         Ok(emulators)
+    }
+
+    /// Waits until so many of all `executors` have joined.
+    async fn wait(
+        &mut self,
+        joined: u64,
+        executors: u32,
+        deadline: Instant,
+        services: &Services,
+        client: &Client,
+    ) -> Result<(), BenchError> {
+        while joined > 0 && connected(client).await? < joined {
+            if Instant::now() > deadline || self.has_ended() {
+                let log = services.log(EMULATOR);
+                return Err(BenchError::Service { what: EMULATOR, log });
+            }
+            let pause = JOIN_LOOK_MS * (1 + u64::from(executors) / JOIN_LOOK_EXECUTORS).min(5);
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
+        Ok(())
     }
 
     fn has_ended(&mut self) -> bool {

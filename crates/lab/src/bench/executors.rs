@@ -41,7 +41,7 @@ pub(crate) struct ExecutorsArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// Emulated executors
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(2..=262_144))]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     executors: u32,
     /// Processes that the executors are spread over, each with an address of its
     /// own [default: 2, or one for each 10,000]

@@ -323,6 +323,12 @@ pub(crate) fn end(child: &mut Child) {
     }
 }
 
+/// A process full of emulated executors.
+pub(crate) const EMULATOR: &str = "emulator";
+/// Memory of emulators comes in large pages: what it costs the system to hand out is no part of
+/// what is measured.
+const EMULATOR_MEMORY: &str = "glibc.malloc.hugetlb=1";
+
 /// Starts a program whose log lies beside its services.
 fn spawn(
     scratch: &Scratch,
@@ -337,6 +343,9 @@ fn spawn(
         .map_err(BenchError::system("create a log file"))?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    if what == EMULATOR {
+        command.env("GLIBC_TUNABLES", EMULATOR_MEMORY);
+    }
     // SAFETY: Between fork and exec one system call on plain values is made.
     unsafe {
         command.pre_exec(|| {

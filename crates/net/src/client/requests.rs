@@ -5,7 +5,7 @@ use crate::secure::fill_randomly;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::dispatch::{
     Access, Earlier, Explained, FoundObject, Holdings, Idle, InstanceOptions, ObjectStatus,
-    Purpose, Selection, Subtree,
+    Purpose, Selection, Subtree, Survey,
 };
 use falkon_core::provision;
 use falkon_core::result::Stream;
@@ -124,6 +124,21 @@ impl Client {
         }
     }
 
+    /// Waits until tasks of an instance are staged, or are not any more and have not ended,
+    /// since the last answer over this connection. Returns runs of both, as (first, count).
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn await_staged(
+        &self,
+        instance: InstanceId,
+    ) -> Result<(Vec<(u64, u64)>, Vec<(u64, u64)>), ClientError> {
+        match self.ask(|request| FromClient::AwaitStaged { request, instance }).await? {
+            ToClient::Staged { staged, unstaged, .. } => Ok((staged, unstaged)),
+            other => Err(unexpected(other)),
+        }
+    }
+
     /// Why slots of executors are idle.
     ///
     /// # Errors
@@ -151,8 +166,8 @@ impl Client {
         }
     }
 
-    /// The nodes that a relay of this identity lends, and what has changed in what they
-    /// hold.
+    /// The nodes that a relay of this identity lends, what has changed in what they
+    /// hold, and how they do.
     ///
     /// # Errors
     /// The connection is lost, or the dispatcher refuses.
@@ -160,9 +175,9 @@ impl Client {
         &self,
         relay: u64,
         since: u64,
-    ) -> Result<(Subtree, Holdings), ClientError> {
+    ) -> Result<(Subtree, Holdings, Survey), ClientError> {
         match self.ask(|request| FromClient::Subtree { request, relay, since }).await? {
-            ToClient::Subtree { subtree, holdings, .. } => Ok((subtree, holdings)),
+            ToClient::Subtree { subtree, holdings, survey, .. } => Ok((subtree, holdings, *survey)),
             other => Err(unexpected(other)),
         }
     }

@@ -1,6 +1,7 @@
 //! The process that is a concentrator.
 
 use super::arrivals::{Arrival, Arrivals};
+use super::frames::{Frames, OutFrame};
 use super::upstream::Upstream;
 use super::{Down, PASSED_BYTES, PULSE, Up};
 use crate::secure::{
@@ -20,10 +21,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncWriteExt, WriteHalf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
-/// Frames for a peer that are put together for one write.
-const WRITE_FRAMES_MAX: usize = 1024;
 /// No heartbeat is longer.
 const HEARTBEAT_BYTES_MAX: usize = 32;
 
@@ -55,14 +54,24 @@ pub fn concentrator_main() -> ExitCode {
 /// The dispatcher's end of a connection, as the link's reader sees it.
 #[derive(Debug)]
 struct Peer {
-    /// Frames to pass on; closed when the connection is to end.
-    tell: mpsc::UnboundedSender<Box<OutFrame>>,
-    hang_up: oneshot::Sender<()>,
+    /// Closed when the connection is to end.
+    tell: Arc<Frames>,
+    hang_up: Option<oneshot::Sender<()>>,
 }
 
-/// A frame to pass on, and whether it is to be sealed. In a box, as channels keep room
-/// for dozens of what is sent.
-type OutFrame = (Vec<u8>, bool);
+impl Peer {
+    fn hang_up(mut self) {
+        if let Some(hang_up) = self.hang_up.take() {
+            let _ = hang_up.send(());
+        }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.tell.close();
+    }
+}
 
 /// The state that all connections share.
 #[derive(Debug)]
@@ -116,9 +125,23 @@ fn duplicate(descriptor: impl std::os::fd::AsFd) -> io::Result<OwnedFd> {
 }
 
 async fn pulse(shared: &Shared) {
+    let mut held = 0;
     loop {
         shared.upstream.put(&Up::Pulse);
+        let now = locked(&shared.peers).len();
+        if std::mem::replace(&mut held, now) != now {
+            give_memory_back();
+        }
         tokio::time::sleep(PULSE).await;
+    }
+}
+
+/// Gives the system what thousands of handshakes leave between what stays of them.
+fn give_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes no pointer, and glibc locks what it changes.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 
@@ -157,7 +180,7 @@ impl Hearing {
         if let Some((connection, sealed)) = self.0.take() {
             // A connection that is over has announced its end.
             if let Some(peer) = locked(&shared.peers).get(&connection) {
-                let _ = peer.tell.send(Box::new((frame.to_vec(), sealed)));
+                peer.tell.push(frame, sealed);
             }
             return Ok(());
         }
@@ -170,7 +193,7 @@ impl Hearing {
             }
             Down::HangUp { connection } => {
                 if let Some(peer) = locked(&shared.peers).remove(&connection) {
-                    let _ = peer.hang_up.send(());
+                    peer.hang_up();
                 }
             }
             Down::Exists { connection, yes } => {
@@ -233,13 +256,16 @@ impl Shared {
     /// Holds a connection until it is over.
     async fn hold(&self, connection: ConnectionId, session: Session) {
         let Session { role, peer, reader, writer, .. } = session;
-        let (tell, frames) = mpsc::unbounded_channel();
+        // In boxes: what an asynchronous function is given is in its future twice.
+        let (mut reader, writer) = (Box::new(reader), Box::new(writer));
+        let frames = Arc::new(Frames::default());
         let (hang_up, hung_up) = oneshot::channel();
-        locked(&self.peers).insert(connection, Peer { tell, hang_up });
+        let tell = Peer { tell: frames.clone(), hang_up: Some(hang_up) };
+        locked(&self.peers).insert(connection, tell);
         self.upstream.put(&Up::Opened { connection, role, peer });
         let why = tokio::select! {
-            why = self.read(connection, role, reader) => why,
-            why = self.write(connection, writer, frames) => why,
+            why = self.read(connection, role, &mut reader) => why,
+            why = self.write(connection, writer, &frames) => why,
             // A sender that was merely dropped is no request to hang up.
             Ok(()) = hung_up => None,
         };
@@ -251,7 +277,7 @@ impl Shared {
         &self,
         connection: ConnectionId,
         role: Role,
-        mut reader: FrameReader,
+        reader: &mut FrameReader,
     ) -> Option<String> {
         loop {
             let batch = match reader.read_batch().await {
@@ -268,13 +294,12 @@ impl Shared {
     async fn write(
         &self,
         connection: ConnectionId,
-        mut writer: FrameWriter,
-        mut frames: mpsc::UnboundedReceiver<Box<OutFrame>>,
+        mut writer: Box<FrameWriter>,
+        frames: &Frames,
     ) -> Option<String> {
-        let mut batch = Vec::new();
         let mut passed = 0;
-        while frames.recv_many(&mut batch, WRITE_FRAMES_MAX).await > 0 {
-            for (frame, sealed) in batch.drain(..).map(|frame| *frame) {
+        while let Some(batch) = frames.next().await {
+            for OutFrame { frame, sealed } in batch {
                 if writer.queued_bytes() + frame.len() > WRITE_QUEUE_BYTES_MAX
                     && let Err(error) = writer.flush().await
                 {

@@ -21,11 +21,19 @@ use super::preamble::Preamble;
 use super::{PLACE_MS_MAX, PREAMBLE_MS_MAX, STALLED_MS};
 use crate::concentrator::descriptors_max;
 
+/// The longest time that one connection is left in the system's queue for those before it to
+/// speak or to leave. With others that stay silent, it is what each arrival costs.
+const CROWDED: Duration = Duration::from_millis(1);
+
 /// Turns that a handshake needs to look once more and leave, and one to spare.
 const LEAVE_TURNS_MAX: usize = 3;
 
 /// The handshakes of one acceptor.
-pub(super) struct Admission(Mutex<Inside>);
+pub(super) struct Admission {
+    inside: Mutex<Inside>,
+    /// A handshake has spoken or left.
+    moved: Notify,
+}
 
 struct Inside {
     handshakes: Handshakes,
@@ -67,16 +75,28 @@ impl Admission {
     pub(super) fn new() -> Arc<Admission> {
         let bounds = HandshakeBounds::for_descriptors(descriptors_max());
         let handshakes = Handshakes::new(bounds);
-        Arc::new(Admission(Mutex::new(Inside { handshakes, changed: HashMap::new() })))
+        let inside = Mutex::new(Inside { handshakes, changed: HashMap::new() });
+        Arc::new(Admission { inside, moved: Notify::new() })
     }
 
     fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a connection; `None` if there are too many. Does not wait:
-    /// handshakes that are evicted get their turn to leave.
+    /// Admits a connection; `None` if there are too many. Waits a moment where it
+    /// would cost another one, and for handshakes that are evicted to have their
+    /// turn to leave.
     pub(super) async fn arrive(self: &Arc<Admission>, from: IpAddr) -> Option<Entrant> {
+        // A permit that is left of an earlier move costs one look more.
+        let crowd_moves = async {
+            while self.inside().handshakes.is_crowded(source_of(from)) {
+                self.moved.notified().await;
+            }
+        };
+        if self.inside().handshakes.is_crowded(source_of(from)) {
+            // The crowd has had its time.
+            let _ = timeout(CROWDED, crowd_moves).await;
+        }
         for _ in 0..LEAVE_TURNS_MAX {
             if let Some(entrant) = self.arrive_now(from) {
                 return Some(entrant);
@@ -115,7 +135,9 @@ impl Entrant {
     pub(super) async fn place(&self) -> bool {
         {
             let mut inside = self.admission.inside();
-            match inside.handshakes.spoke(self.id) {
+            let spoken = inside.handshakes.spoke(self.id);
+            self.admission.moved.notify_one();
+            match spoken {
                 Spoken::Begin => return true,
                 Spoken::TurnedAway => return false,
                 Spoken::Wait { evict, turned_away } => {
@@ -195,6 +217,7 @@ impl Drop for Entrant {
         inside.changed.remove(&self.id);
         let next = inside.handshakes.leave(self.id);
         inside.notify(next);
+        self.admission.moved.notify_one();
     }
 }
 

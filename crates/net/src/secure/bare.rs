@@ -15,6 +15,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::unix;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
@@ -251,6 +252,8 @@ impl Bare {
 pub enum Incoming {
     /// Without encryption.
     Tcp(OwnedReadHalf),
+    /// From a process of this machine.
+    Unix(unix::OwnedReadHalf),
     /// Out of TLS.
     Tls(ReadHalf),
 }
@@ -259,6 +262,8 @@ pub enum Incoming {
 pub enum Outgoing {
     /// Without encryption.
     Tcp(OwnedWriteHalf),
+    /// To a process of this machine.
+    Unix(unix::OwnedWriteHalf),
     /// Into TLS.
     Tls(WriteHalf),
 }
@@ -268,6 +273,7 @@ impl Incoming {
     pub fn stream(&mut self) -> &mut (dyn AsyncRead + Send + Unpin) {
         match self {
             Incoming::Tcp(half) => half,
+            Incoming::Unix(half) => half,
             Incoming::Tls(half) => half,
         }
     }
@@ -278,6 +284,7 @@ impl Outgoing {
     pub fn stream(&mut self) -> &mut (dyn AsyncWrite + Send + Unpin) {
         match self {
             Outgoing::Tcp(half) => half,
+            Outgoing::Unix(half) => half,
             Outgoing::Tls(half) => half,
         }
     }

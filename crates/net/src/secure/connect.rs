@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -362,6 +363,7 @@ async fn dial(address: &str, source: Option<IpAddr>) -> io::Result<TcpStream> {
             continue;
         }
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        choose_port_late(&socket);
         socket.bind(SocketAddr::new(source, 0))?;
         match socket.connect(address).await {
             Ok(stream) => return Ok(stream),
@@ -369,6 +371,25 @@ async fn dial(address: &str, source: Option<IpAddr>) -> io::Result<TcpStream> {
         }
     }
     Err(last)
+}
+
+/// The port is chosen when the connection is made, among those that are free for its two
+/// addresses, and not when the socket is bound, among those that no other connection has
+/// from there. With thousands of connections the kernel searches long for one of these.
+/// Kernels before 4.2 do not know the choice, and search.
+fn choose_port_late(socket: &TcpSocket) {
+    let on: libc::c_int = 1;
+    // SAFETY: the descriptor is open while `socket` is borrowed, and the kernel reads as
+    // many bytes of `on` as it is told to.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        );
+    }
 }
 
 impl Route<'_> {

@@ -4,7 +4,7 @@
 //!
 //! Inside TLS, which has an exchange of its own, shares are random numbers and
 //! nothing is agreed on: thousands of executors that come back at once need not
-//! pay for it twice.
+//! pay for it twice. At level none, no frame is protected, and it is the same.
 
 use std::io;
 
@@ -19,7 +19,7 @@ pub(super) const SHARE_BYTES: usize = 32;
 
 /// One side's pair of keys.
 pub(super) struct Exchange {
-    /// `None` inside TLS.
+    /// `None` inside TLS, and at level none.
     private: Option<EphemeralPrivateKey>,
     share: [u8; SHARE_BYTES],
 }
@@ -35,8 +35,8 @@ impl Exchange {
         Ok(Exchange { private: Some(private), share })
     }
 
-    /// A share for a connection inside TLS.
-    pub(super) fn inside_tls() -> io::Result<Exchange> {
+    /// A share for a connection inside TLS, or at level none.
+    pub(super) fn without_keys() -> io::Result<Exchange> {
         let mut share = [0; SHARE_BYTES];
         fill_randomly(&mut share)?;
         Ok(Exchange { private: None, share })
@@ -49,7 +49,7 @@ impl Exchange {
 
     /// The secret that both sides agree on, from the other side's public key;
     /// `None` if that is one of the keys that would fix the outcome alone.
-    /// Inside TLS this is no secret.
+    /// Without keys this is no secret.
     pub(super) fn agree(self, theirs: &[u8; SHARE_BYTES]) -> Option<Secret> {
         let Some(private) = self.private else { return Some(Secret::from_bytes([0; 32])) };
         let theirs = UnparsedPublicKey::new(&X25519, theirs);

@@ -15,7 +15,7 @@
 //! connection, at another level or by a third party in between.
 //!
 //! The shares are those of a [key exchange](super::exchange), drawn for each
-//! connection. The keys of frames follow from the agreed secret, the transcript
+//! connection; at level none, and inside TLS, they are random numbers. The keys of frames follow from the agreed secret, the transcript
 //! and the role's secret: an eavesdropper who has recorded a connection cannot
 //! compute them, with the role's secret either.
 //!
@@ -34,7 +34,7 @@ use super::admission::Pace;
 use super::breakdown::{Breakdown, Deadline, Stage};
 use super::exchange::{Exchange, SHARE_BYTES};
 use super::preamble::{PREAMBLE_BYTES, Preamble};
-use super::{Fingerprint, HANDSHAKE_MESSAGE_BYTES_MAX, Role, Secret};
+use super::{Fingerprint, HANDSHAKE_MESSAGE_BYTES_MAX, Level, Role, Secret};
 
 /// The binding of the proofs to one TLS session.
 pub(super) struct Binding {
@@ -50,9 +50,11 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// This side's part in agreeing on keys.
+    /// This side's part in agreeing on keys: nothing where TLS has agreed on them, and where
+    /// frames are not protected.
     fn exchange(&self) -> io::Result<Exchange> {
-        if self.binding.is_some() { Exchange::inside_tls() } else { Exchange::draw() }
+        let is_plain = self.server.level == Level::None.code();
+        if self.binding.is_some() || is_plain { Exchange::without_keys() } else { Exchange::draw() }
     }
 
     /// The hash of all that the proofs stand for. Every part has a fixed size,
@@ -80,6 +82,14 @@ impl Opening {
         blake3::derive_key("falkon 2026 handshake transcript", &bytes)
     }
 }
+
+/// The bytes of a message's length.
+const LENGTH_BYTES: usize = 4;
+/// The longest bodies of messages, in bytes: of a hello, of a challenge, and of a proof either
+/// way. A refusal is shorter.
+const HELLO_BYTES: usize = 1 + 9 + SHARE_BYTES;
+const CHALLENGE_BYTES: usize = 1 + SHARE_BYTES + 32;
+const PROOF_BYTES: usize = 1 + 32;
 
 const SERVER_PROOF: &[u8; 16] = b"server's proof  ";
 const CLIENT_PROOF: &[u8; 16] = b"client's proof  ";
@@ -203,16 +213,34 @@ impl Message {
         Ok(())
     }
 
-    /// Reads one message and not a byte more: what follows belongs to the
-    /// frames.
-    async fn receive<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Message, Breakdown> {
-        let mut length = [0; 4];
-        stream.read_exact(&mut length).await?;
-        let bytes = u32::from_le_bytes(length) as usize;
-        let mut body = [0; HANDSHAKE_MESSAGE_BYTES_MAX];
-        let body = body.get_mut(..bytes).ok_or(Breakdown::TooLong { bytes })?;
-        stream.read_exact(body).await?;
-        Message::decode(body).ok_or(Breakdown::Malformed)
+    /// Reads one message whose body has `longest` bytes at most, and not a byte
+    /// more: frames follow the last one, and nothing follows a shorter one.
+    async fn receive<S: AsyncRead + Unpin>(
+        stream: &mut S,
+        longest: usize,
+    ) -> Result<Message, Breakdown> {
+        let mut bytes = [0; LENGTH_BYTES + CHALLENGE_BYTES];
+        let bytes = bytes.get_mut(..LENGTH_BYTES + longest).ok_or(Breakdown::Malformed)?;
+        let mut filled = 0;
+        loop {
+            let (read, rest) = bytes.split_at_mut(filled);
+            if let Some((length, body)) = read.split_first_chunk() {
+                let length = u32::from_le_bytes(*length) as usize;
+                if length > HANDSHAKE_MESSAGE_BYTES_MAX {
+                    return Err(Breakdown::TooLong { bytes: length });
+                }
+                if length > longest || length < body.len() {
+                    return Err(Breakdown::Malformed);
+                }
+                if length == body.len() {
+                    return Message::decode(body).ok_or(Breakdown::Malformed);
+                }
+            }
+            match stream.read(rest).await? {
+                0 => return Err(Breakdown::HungUp),
+                count => filled += count,
+            }
+        }
     }
 }
 
@@ -250,7 +278,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin, K: Future<Output = 
     secret_of: impl FnOnce(Role) -> Secret,
     is_instance_known: impl FnOnce(u64) -> K,
 ) -> Result<(Role, Keys), ServeError> {
-    let hello = pace.step(Stage::Hello, Message::receive(stream)).await?;
+    let hello = pace.step(Stage::Hello, Message::receive(stream, HELLO_BYTES)).await?;
     let Message::Hello { role, share: client_share } = hello else {
         return Err((Stage::Hello, Breakdown::Malformed).into());
     };
@@ -261,7 +289,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin, K: Future<Output = 
     let challenge = Message::Challenge { share, proof: secret.proof(SERVER_PROOF, &transcript) };
     pace.step(Stage::Challenge, challenge.send(stream)).await?;
 
-    let answer = pace.step(Stage::Proof, Message::receive(stream)).await?;
+    let answer = pace.step(Stage::Proof, Message::receive(stream, PROOF_BYTES)).await?;
     let Message::Proof { proof } = answer else {
         return Err((Stage::Proof, Breakdown::Malformed).into());
     };
@@ -297,7 +325,8 @@ pub(super) async fn join<S: AsyncRead + AsyncWrite + Unpin>(
     let share = exchange.share();
     deadline.step(Stage::Hello, Message::Hello { role, share }.send(stream)).await?;
 
-    let challenge = deadline.step(Stage::Challenge, Message::receive(stream)).await?;
+    let challenge =
+        deadline.step(Stage::Challenge, Message::receive(stream, CHALLENGE_BYTES)).await?;
     let Message::Challenge { share: server_share, proof } = challenge else {
         return Err((Stage::Challenge, Breakdown::Malformed).into());
     };
@@ -309,7 +338,7 @@ pub(super) async fn join<S: AsyncRead + AsyncWrite + Unpin>(
     let answer = Message::Proof { proof: secret.proof(CLIENT_PROOF, &transcript) };
     deadline.step(Stage::Proof, answer.send(stream)).await?;
 
-    match deadline.step(Stage::Welcome, Message::receive(stream)).await? {
+    match deadline.step(Stage::Welcome, Message::receive(stream, PROOF_BYTES)).await? {
         Message::Welcome { proof } if proof == secret.proof(WELCOME_PROOF, &transcript) => {
             Ok(Keys::of(secret, &transcript, &agreed))
         }

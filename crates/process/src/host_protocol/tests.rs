@@ -27,6 +27,7 @@ fn launches() -> impl Strategy<Value = Launch> {
             vec(unchanged(), 0..3),
             proptest::option::of(any::<(u64, bool)>()),
             proptest::collection::btree_set(0..CPUS_MAX as u32, 0..4),
+            vec(string(), 0..3),
         ),
     )
         .prop_map(
@@ -38,7 +39,7 @@ fn launches() -> impl Strategy<Value = Launch> {
                 stdin,
                 capture_bytes_max,
                 spill,
-                (unchanged, memory, cpus),
+                (unchanged, memory, cpus, without),
             )| {
                 let memory = memory.map(|(bytes, in_group)| MemoryLimit { bytes, in_group });
                 Launch {
@@ -54,6 +55,7 @@ fn launches() -> impl Strategy<Value = Launch> {
                     source,
                     memory,
                     cpus: cpus.into_iter().collect(),
+                    without,
                 }
             },
         )
@@ -99,7 +101,14 @@ fn read_launch(record: &[u8]) -> Launch {
         let value = &variable.setting.to_bytes()[variable.name.len() + 1..];
         env.push((variable.name.to_vec(), value.to_vec()));
     };
-    order.strings(|argument| argv.push(argument.to_bytes().to_vec()), split).unwrap();
+    let without = &mut launch.without;
+    order
+        .strings(
+            |prefix| without.push(prefix.to_vec()),
+            |argument| argv.push(argument.to_bytes().to_vec()),
+            split,
+        )
+        .unwrap();
     launch
 }
 
@@ -200,7 +209,7 @@ proptest! {
         let _ = read_for_executor(&record);
         let _ = read_for_host(&record);
         if let Ok(Ok(order)) = LaunchRecord::read(&record) {
-            let _ = order.strings(|_| {}, |_| {});
+            let _ = order.strings(|_| {}, |_| {}, |_| {});
         }
         let _ = split(&record);
     }

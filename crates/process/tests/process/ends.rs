@@ -224,6 +224,17 @@ fn the_environment_is_the_inherited_one_with_changes() {
 }
 
 #[trial]
+fn inherited_variables_are_left_out_by_how_they_begin_and_set_ones_are_not() {
+    let mut rig = Rig::new();
+    let mut launch = shell("echo \"${HOME-none}|${PATH-none}|${HOMER-none}\"");
+    launch.without = vec![b"HOM".to_vec(), b"NOBODY_SETS".to_vec()];
+    let path = std::env::var("PATH").unwrap();
+    assert_eq!(rig.stdout(launch.clone()), format!("none|{path}|none\n"));
+    launch.env.push((b"HOMER".to_vec(), b"1".to_vec()));
+    assert_eq!(rig.stdout(launch), format!("none|{path}|1\n"));
+}
+
+#[trial]
 fn five_thousand_tasks_come_back_exactly_once() {
     const TASKS: u64 = 5_000;
     let mut rig = Rig::new();

@@ -75,6 +75,12 @@ pub enum ScenarioError {
         /// How many there are.
         tasks: u64,
     },
+    /// A record of what tasks wait for, read and write does not fit.
+    #[error(
+        "recorded tasks wait for later ones, use objects that are not there, or have several \
+         dispatchers or inputs besides: give a record that has all of it, for one dispatcher"
+    )]
+    Needs,
     /// The shortest run is longer than the longest.
     #[error(
         "tasks run from {} s to {} s: give the shorter time first",

@@ -9,12 +9,17 @@ use crate::time::Nanos;
 use falkon_core::data::declared::Declared;
 use falkon_core::dispatch::{Delivery, InstanceOptions};
 use falkon_core::result::{Finished, Status};
-use falkon_core::task::{InstanceId, Kind, Range, Resources, Rows, Submission, TaskClass, TaskId};
+use falkon_core::task::{
+    After, InstanceId, Kind, Range, Resources, Rows, Submission, TaskClass, TaskId,
+};
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{CommandTemplate, Form, Piece, Template};
 use falkon_wire::message::{FromClient, ToClient};
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// Tasks that others wait for, and objects, of one submission: it has to fit into a message.
+const SUBMISSION_ITEMS_MAX: usize = 1 << 16;
 
 pub(super) struct Client {
     /// How many it has to submit.
@@ -83,6 +88,36 @@ fn submission(
         TaskKind::Compute => vec![literal("compute"), value],
     };
     let template = Template::Command(CommandTemplate { argv, ..CommandTemplate::default() });
+    let (classes, class_runs) = classes(workload, first, count);
+    let factor = Range { start: first as i64, step: 1, count };
+    Submission {
+        data,
+        count,
+        template: Arc::new(template.to_bytes()),
+        rows: Rows::Computed { factors: vec![factor], offset: 0 },
+        classes,
+        class_runs,
+        names: None,
+        after: after(workload, first, count),
+        everywhere: None,
+    }
+}
+
+/// The classes of tasks: some run on several nodes, and recorded ones are tried as often as
+/// they were.
+fn classes(workload: &Workload, first: u64, count: u64) -> (Vec<TaskClass>, Vec<(u64, u32)>) {
+    let mut classes: Vec<TaskClass> = Vec::new();
+    let mut runs: Vec<(u64, u32)> = Vec::new();
+    let mut add = |run: u64, class: TaskClass| {
+        let of = classes.iter().position(|known| *known == class).unwrap_or_else(|| {
+            classes.push(class);
+            classes.len() - 1
+        }) as u32;
+        match runs.last_mut().filter(|(_, last)| *last == of) {
+            Some((last, _)) => *last += run,
+            None => runs.push((run, of)),
+        }
+    };
     let estimate = if workload.estimates { workload.run.mean().core().0 } else { 0 };
     let class = TaskClass {
         kind: core_kind(workload.kind),
@@ -93,18 +128,34 @@ fn submission(
         unpacks: workload.inputs.filter(|one| one.unpack.is_some()).map_or(0, |one| one.per_task),
         ..TaskClass::default()
     };
-    let factor = Range { start: first as i64, step: 1, count };
-    Submission {
-        data,
-        count,
-        template: Arc::new(template.to_bytes()),
-        rows: Rows::Computed { factors: vec![factor], offset: 0 },
-        classes: vec![class],
-        class_runs: vec![(count, 0)],
-        names: None,
-        after: Vec::new(),
-        everywhere: None,
+    match (&workload.wide, &workload.recorded) {
+        (Some(wide), _) => {
+            for index in first..first + count {
+                let nodes = if workload.width_of(index) > 1 { wide.nodes } else { 1 };
+                add(1, TaskClass { nodes, ..class.clone() });
+            }
+        }
+        (None, Some(recorded)) => {
+            for (run, retries) in recorded.failures(first, count) {
+                add(run, TaskClass { retries, ..class.clone() });
+            }
+        }
+        (None, None) => add(count, class),
     }
+    (classes, runs)
+}
+
+/// Dependencies of recorded tasks.
+fn after(workload: &Workload, first: u64, count: u64) -> Vec<After> {
+    let Some(needs) = workload.needs().filter(|needs| !needs.after.is_empty()) else {
+        return Vec::new();
+    };
+    let of = |offset: u64| {
+        let tasks: Vec<TaskId> =
+            needs.after.of(first + offset).iter().copied().map(TaskId).collect();
+        (!tasks.is_empty()).then_some(After { offset, tasks, takes: 0 })
+    };
+    (0..count).filter_map(of).collect()
 }
 
 impl World<'_> {
@@ -184,7 +235,13 @@ impl World<'_> {
                 self.events.plan(at, Event::ClientSubmits(number));
             }
         }
+        let mut items = 0;
         while self.staging.is_none() && until < tasks {
+            items += self.scenario.workload.needs().map_or(0, |needs| needs.items(until));
+            if items > SUBMISSION_ITEMS_MAX && until > first {
+                self.events.plan(now, Event::ClientSubmits(number));
+                break;
+            }
             let at = self.arriving.at(self.workload_index(number, until));
             if at > now {
                 let earliest = now.after(self.scenario.client.bundle);

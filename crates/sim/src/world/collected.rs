@@ -224,8 +224,29 @@ impl World<'_> {
     }
 
     /// A process that has computed writes a file to the store, if it has to.
-    pub(super) fn begin_put(&mut self, number: u32, key: TaskKey) -> Option<TransferId> {
-        let outputs = self.scenario.workload.outputs.filter(|outputs| !outputs.are_collected)?;
-        Some(self.use_store(self.events.now, number, outputs.bytes, Ends::Put { key }))
+    pub(super) fn begin_put(
+        &mut self,
+        number: u32,
+        (key, index): (TaskKey, u64),
+    ) -> Option<TransferId> {
+        let workload = &self.scenario.workload;
+        let recorded = workload.needs().map_or(0, |needs| needs.stored_bytes(index));
+        let bytes = match workload.outputs {
+            Some(outputs) => (!outputs.are_collected).then_some(outputs.bytes),
+            None => (recorded > 0).then_some(recorded),
+        };
+        Some(self.use_store(self.events.now, number, bytes?, Ends::Put { key }))
+    }
+
+    /// The sizes of what a task has written; `None` if tasks write nothing.
+    pub(super) fn written_sizes(&self, index: u64) -> Option<Vec<u64>> {
+        let workload = &self.scenario.workload;
+        if let Some(outputs) = workload.outputs {
+            return Some(vec![outputs.bytes]);
+        }
+        let needs = workload.needs().filter(|_| self.scenario.stages())?;
+        let written = needs.writes.of(index);
+        let sizes = written.iter().map(|object| needs.bytes(*object));
+        (!written.is_empty()).then(|| sizes.collect())
     }
 }

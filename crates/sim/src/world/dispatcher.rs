@@ -8,12 +8,14 @@ use super::error::Broken;
 use super::journal::Journal;
 use super::pages::Pages;
 use crate::event_queue::Event;
+use crate::rng::Rng;
 use crate::scenario::DispatcherCosts;
 use crate::time::Nanos;
 use falkon_core::dispatch::{
     AckCoalescing, AckEvent, Action, Classify, ConnectionId, Dispatcher, Event as CoreEvent, Reply,
     Retried, Traffic,
 };
+use falkon_core::gang::GangToken;
 use falkon_wire::codec::Wire;
 use falkon_wire::hidden::Hidden;
 use falkon_wire::message::{FromClient, FromExecutor, Refusal, ToClient, ToExecutor};
@@ -54,6 +56,17 @@ pub(super) struct Dispatching {
     /// The acceptance that waits for results.
     acks: AckCoalescing<Outgoing>,
     pub(super) clock: Clock,
+    /// Secrets of gangs.
+    tokens: Rng,
+}
+
+/// A number that tells the secrets of gangs from other things that a seed stands for.
+const SEED_TOKENS: u64 = 0x6761_6e67;
+
+fn draw_token(rng: &mut Rng) -> GangToken {
+    let halves = [rng.below(u64::MAX), rng.below(u64::MAX)];
+    let bits = u128::from(halves[0]) << 64 | u128::from(halves[1]);
+    GangToken(bits.to_be_bytes())
 }
 
 /// A message to send, with what it costs.
@@ -90,7 +103,7 @@ impl DispatcherCosts {
 }
 
 impl Dispatching {
-    pub(super) fn new(keeps_journal: bool, results_bytes: Option<u64>) -> Dispatching {
+    pub(super) fn new(keeps_journal: bool, results_bytes: Option<u64>, seed: u64) -> Dispatching {
         let pages = Pages::new(results_bytes);
         Dispatching {
             core: pages.new_core(),
@@ -107,6 +120,7 @@ impl Dispatching {
             held: Vec::new(),
             acks: AckCoalescing::default(),
             clock: Clock::default(),
+            tokens: Rng::new(seed ^ SEED_TOKENS),
         }
     }
 
@@ -321,7 +335,9 @@ impl Dispatching {
                 }
                 if let FromClient::Subtree { request, relay, since } = message {
                     let (subtree, holdings) = (self.core.subtree(relay), self.core.holdings(since));
-                    let bytes = ToClient::Subtree { request, subtree, holdings }.to_bytes();
+                    let survey = Box::new(self.core.survey(now, Vec::new));
+                    let answer = ToClient::Subtree { request, subtree, holdings, survey };
+                    let bytes = answer.to_bytes();
                     outgoing.push(Outgoing::plain(connection, bytes));
                     return Ok(0);
                 }
@@ -377,6 +393,11 @@ impl Dispatching {
                     self.core.handle(self.clock.at(now), event);
                     continue;
                 }
+                Action::DrawTokens { count } => {
+                    let tokens = (0..count).map(|_| draw_token(&mut self.tokens)).collect();
+                    self.core.handle(self.clock.at(now), CoreEvent::TokensDrawn(tokens));
+                    continue;
+                }
                 Action::DropPages { places } => {
                     self.pages.forget(places);
                     continue;
@@ -420,6 +441,9 @@ fn client_says(connection: ConnectionId, message: FromClient) -> Result<(CoreEve
         FromClient::Withdraw { request, instance, count } => {
             (CoreEvent::Withdraw { connection, request, instance, count }, 0)
         }
+        FromClient::AwaitStaged { request, instance } => {
+            (CoreEvent::AwaitStaged { connection, request, instance }, 0)
+        }
         FromClient::Acknowledge { instance, upto } => {
             (CoreEvent::Acknowledge { connection, instance, upto }, 0)
         }
@@ -434,6 +458,7 @@ fn answer(request: u64, reply: Reply) -> ToClient {
         }
         Reply::Accepted { first, count } => ToClient::Accepted { request, first, count },
         Reply::Withdrawn(runs) => ToClient::Withdrawn { request, runs },
+        Reply::Staged { staged, unstaged } => ToClient::Staged { request, staged, unstaged },
         Reply::Retried(Retried { count, forgotten }) => {
             ToClient::Retried { request, count, forgotten }
         }

@@ -14,6 +14,7 @@ use falkon_core::collect::ItemId;
 use falkon_core::data::stage::Event as StageEvent;
 use falkon_core::dispatch::Lease;
 use falkon_core::execute::{Action, Event as CoreEvent, Executor, Start, TaskKey};
+use falkon_core::gang::GangAction;
 use falkon_core::result::Outcome;
 use falkon_core::task::{AllocationId, Kind, Resources, Rows};
 use falkon_wire::codec::Wire;
@@ -373,6 +374,10 @@ impl World<'_> {
             Action::Stage(action) => return self.act_on_stage(number, action),
             Action::Collect(action) => return self.act_on_outputs(number, action),
             Action::Peers(peers) => return self.set_peers(number, peers),
+            Action::Gang(GangAction::Form { .. }) => {}
+            Action::Gang(GangAction::Disband { key }) => {
+                node.ended.push(CoreEvent::GangEnded { key, usage: None });
+            }
             Action::Left => self.node_leaves(number)?,
             Action::Prepare { .. }
             | Action::Forget(_)
@@ -455,11 +460,8 @@ impl World<'_> {
             );
             return Err(Broken(what));
         }
-        if let (Some(inputs), Some(data)) = (self.scenario.workload.inputs, &start.data) {
-            let count = data.inputs.len() as u64;
-            self.measured.reads.add(count, count * inputs.object_bytes);
-        }
         let speed = node.speed;
+        self.count_reads(start);
         let index = self.workload_index(client, task);
         let workload = &self.scenario.workload;
         let mut run = workload.run_of(self.seed ^ SEED_RUNS, index);
@@ -470,7 +472,7 @@ impl World<'_> {
         }
         let fails = self.scenario.faults.task_failure;
         let recorded = workload.recorded.as_ref();
-        let succeeded = recorded.is_none_or(|recorded| recorded.end_of(index).succeeded);
+        let succeeded = recorded.is_none_or(|recorded| recorded.succeeds(index, start.attempt));
         let outcome = if !succeeded || (fails > 0.0 && self.rng.fraction() < fails) {
             Outcome::Exit(1)
         } else {
@@ -558,16 +560,15 @@ impl World<'_> {
         process.reading = None;
         let (which, task) = (process.read, process.task);
         let own = process.own.as_ref().map(|own| own.get(which as usize).copied());
-        if let Some(inputs) = &self.scenario.workload.inputs
-            && own.map_or(which < inputs.per_task, |next| next.is_some())
-        {
+        let index = task * u64::from(self.scenario.dispatchers) + u64::from(client);
+        let workload = &self.scenario.workload;
+        let of_store = || workload.read_at(self.seed ^ SEED_INPUTS, index, which);
+        if let Some(object) = own.unwrap_or_else(of_store) {
             process.read += 1;
-            let bytes = inputs.object_bytes;
-            let transfer = match own.flatten() {
-                Some(object) => self.read_own(at, number, bytes, Ends::Own { key, object }),
-                None => {
-                    let index = self.workload_index(client, task);
-                    let object = inputs.of(self.seed ^ SEED_INPUTS, index, which);
+            let bytes = workload.object_bytes(object);
+            let transfer = match own.is_some() {
+                true => self.read_own(at, number, bytes, Ends::Own { key, object }),
+                false => {
                     self.measured.reads.add(1, bytes);
                     self.use_store(at, number, bytes, Ends::Read { key, object })
                 }
@@ -594,9 +595,12 @@ impl World<'_> {
         let ends = |process: &Process| process.key == key && process.ends == now;
         let Some(at) = node.processes.iter().position(ends) else { return Ok(()) };
         let is_whole = node.processes[at].outcome == Outcome::Exit(0);
+        let (client, task) = (node.client, node.processes[at].task);
+        let index = self.workload_index(client, task);
+        let node = &mut self.nodes[number as usize];
         if is_whole
             && !node.processes[at].has_put
-            && let Some(transfer) = self.begin_put(number, key)
+            && let Some(transfer) = self.begin_put(number, (key, index))
         {
             let process = &mut self.nodes[number as usize].processes[at];
             (process.ends, process.reading, process.has_put) = (NOT_YET, Some(transfer), true);
@@ -609,10 +613,13 @@ impl World<'_> {
         }
         let ran = process.outcome != Outcome::Signal(15);
         self.measured.running.remove(now);
-        self.measured.busy += u128::from(now.since(process.started).0);
+        let width = u128::from(self.scenario.workload.width_of(process.task));
+        self.measured.busy += width * u128::from(now.since(process.started).0);
         self.ledgers[node.client as usize].stopped(process.task, 1, ran)?;
-        if let Some(outputs) = self.scenario.workload.outputs.filter(|_| is_whole) {
-            node.ended.push(CoreEvent::Wrote { key, sizes: vec![outputs.bytes] });
+        let sizes = self.written_sizes(index).filter(|_| is_whole);
+        let node = &mut self.nodes[number as usize];
+        if let Some(sizes) = sizes {
+            node.ended.push(CoreEvent::Wrote { key, sizes });
         }
         node.ended.push(CoreEvent::Ended {
             key,

@@ -79,28 +79,29 @@ impl World<'_> {
     /// What some tasks of a client read; nothing if they read the store
     /// themselves.
     pub(super) fn declared(&self, client: u32, first: u64, count: u64) -> Option<Arc<Declared>> {
-        let inputs = self.scenario.workload.inputs.filter(|_| self.scenario.stages());
-        let outputs = self.scenario.workload.outputs;
-        if inputs.is_none() && outputs.is_none() {
+        let workload = &self.scenario.workload;
+        let (stages, outputs) = (self.scenario.stages(), workload.outputs);
+        if !workload.has_objects() || (!stages && outputs.is_none()) {
             return None;
         }
+        let needs = workload.needs().filter(|_| stages);
         let mut numbers: BTreeMap<u64, u32> = BTreeMap::new();
         let mut objects = Vec::new();
         let (mut items, mut ends) = (Vec::new(), Vec::new());
         let (mut written, mut written_ends) = (Vec::new(), Vec::new());
         for task in first..first + count {
             let index = self.workload_index(client, task);
-            let read = inputs.map(|inputs| inputs.of_task(self.seed ^ SEED_INPUTS, index));
-            for number in read.into_iter().flatten() {
-                items.push(*numbers.entry(number).or_insert_with(|| {
-                    objects.push(Object {
-                        id: object_id(number),
-                        url: format!("/data/{number:08}").into(),
-                        version: "1".into(),
-                        size: Some(self.object_bytes()),
-                    });
+            let read = stages.then(|| workload.reads_of(self.seed ^ SEED_INPUTS, index));
+            let mut named = |number| {
+                *numbers.entry(number).or_insert_with(|| {
+                    objects.push(self.object(number));
                     objects.len() as u32 - 1
-                }));
+                })
+            };
+            items.extend(read.into_iter().flatten().map(&mut named));
+            if let Some(needs) = needs {
+                written.extend(needs.writes.of(index).iter().copied().map(&mut named));
+                written_ends.push(written.len() as u32);
             }
             ends.push(items.len() as u32);
             if let Some(outputs) = &outputs {
@@ -137,14 +138,14 @@ impl World<'_> {
     pub(super) fn act_on_stage(&mut self, number: u32, action: Action) -> Result<(), Broken> {
         match action {
             Action::Fetch { fetch, partial, object, source, offset, length, .. } => {
-                let object_bytes = self.object_bytes();
+                let object_bytes = self.object_bytes(object.id);
                 let bytes = length.unwrap_or_else(|| object_bytes.saturating_sub(offset));
                 let range = (offset, length);
                 let ends = Ends::Fetch { fetch, partial, object: object.id, range };
                 self.fetch(number, source, bytes, ends);
             }
             Action::Seal { partial, object, size, .. } => {
-                if size != self.object_bytes() {
+                if size != self.object_bytes(object.id) {
                     let id = object.id;
                     return Err(Broken(format!("{id} has {size} bytes on node {number}")));
                 }
@@ -187,7 +188,7 @@ impl World<'_> {
                 self.disk_says(number, StageEvent::Adopted { partial, result: Ok(()) });
             }
             Action::Measure { unpack, .. } => {
-                let result = Ok(self.object_bytes());
+                let result = Ok(self.archive_bytes());
                 self.disk_says(number, StageEvent::Unpacked { unpack, result });
             }
             Action::Unpack { unpack, .. } => {
@@ -231,7 +232,7 @@ impl World<'_> {
             return Ok(());
         }
         self.measured.staged = self.events.now;
-        let result = Ok(self.object_bytes());
+        let result = Ok(self.archive_bytes());
         self.disk_says(number, StageEvent::Unpacked { unpack, result });
         self.pump(number)
     }
@@ -256,7 +257,32 @@ impl World<'_> {
         self.pump(number)
     }
 
-    pub(super) fn object_bytes(&self) -> u64 {
+    /// An object of the workload, by its number.
+    fn object(&self, number: u64) -> Object {
+        let needs = self.scenario.workload.needs();
+        let recorded = needs.and_then(|needs| needs.object(number));
+        let is_stored = recorded.is_none_or(|object| object.is_stored);
+        let url = match is_stored {
+            true => format!("/data/{number:08}"),
+            false => format!("cache:{number:08}"),
+        };
+        let size = Some(self.scenario.workload.object_bytes(number));
+        Object { id: object_id(number), url: url.into(), version: "1".into(), size }
+    }
+
+    pub(super) fn object_bytes(&self, id: ObjectId) -> u64 {
+        self.scenario.workload.object_bytes(object_number(id))
+    }
+
+    /// A task that starts reads its inputs from its node's cache.
+    pub(super) fn count_reads(&mut self, start: &Start) {
+        let Some(data) = &start.data else { return };
+        let bytes = data.inputs.iter().map(|input| self.object_bytes(input.object.id)).sum();
+        self.measured.reads.add(data.inputs.len() as u64, bytes);
+    }
+
+    /// The bytes of an archive, as it is and unpacked.
+    fn archive_bytes(&self) -> u64 {
         self.scenario.workload.inputs.map_or(0, |inputs| inputs.object_bytes)
     }
 
@@ -460,12 +486,14 @@ impl World<'_> {
     /// vanished is noticed now, and fails the start.
     pub(super) fn has_inputs(&mut self, number: u32, start: &Start) -> Result<bool, Broken> {
         let key = start.key;
-        let Some(inputs) = self.scenario.workload.inputs else { return Ok(true) };
+        if !self.scenario.workload.reads() {
+            return Ok(true);
+        }
         let node = &mut self.nodes[number as usize];
         let Some(stage) = node.machine.stage() else { return Ok(true) };
         let client = u64::from(node.client);
         let index = key.task.0 * u64::from(self.scenario.dispatchers) + client;
-        let wanted = inputs.of_task(self.seed ^ SEED_INPUTS, index);
+        let wanted = self.scenario.workload.reads_of(self.seed ^ SEED_INPUTS, index);
         let staged = start.data.as_ref().map_or(&[][..], |data| &data.inputs);
         let there = staged.iter().map(|input| object_number(input.object.id));
         if !there.eq(wanted.iter().copied()) {

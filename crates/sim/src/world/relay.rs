@@ -155,6 +155,7 @@ impl World<'_> {
             Some((instance, accepted)) => {
                 relay.machine.begin(instance, accepted);
                 self.subscribe_relay(number, instance, 0);
+                self.await_staged(number);
             }
             None => {
                 let (request, options) =
@@ -170,6 +171,14 @@ impl World<'_> {
     fn subscribe_relay(&mut self, number: u32, instance: InstanceId, from: u64) {
         let request = self.relays[number as usize].request(Asked::Subscribe);
         self.ask_own(number, &FromClient::Subscribe { request, instance, from });
+    }
+
+    /// It asks which tasks are staged.
+    fn await_staged(&mut self, number: u32) {
+        let relay = &mut self.relays[number as usize];
+        let Some(instance) = relay.machine.instance() else { return };
+        let request = relay.request(Asked::Other);
+        self.ask_own(number, &FromClient::AwaitStaged { request, instance });
     }
 
     pub(super) fn relay_connects(&mut self, number: u32) {
@@ -290,6 +299,7 @@ impl World<'_> {
                 relay.machine.begin(instance, 0);
                 relay.notes.write(vec![Note::Instance(instance)], &relay.machine);
                 self.subscribe_relay(number, instance, 0);
+                self.await_staged(number);
                 return Ok(());
             }
             ToClient::Accepted { request, count, .. } => {
@@ -300,9 +310,16 @@ impl World<'_> {
                 relay.asked.remove(&request);
                 CoreEvent::Withdrawn(runs)
             }
-            ToClient::Subtree { request, subtree, holdings } => {
+            ToClient::Staged { request, staged, unstaged } => {
+                relay.asked.remove(&request);
+                self.tell_relay(number, CoreEvent::Staged { staged, unstaged });
+                self.await_staged(number);
+                return Ok(());
+            }
+            ToClient::Subtree { request, subtree, holdings, survey } => {
                 relay.asked.remove(&request);
                 self.tell_relay(number, CoreEvent::Holdings(holdings));
+                self.tell_relay(number, CoreEvent::Survey(*survey));
                 CoreEvent::Subtree(subtree)
             }
             ToClient::Done { request } => {

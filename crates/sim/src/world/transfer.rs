@@ -138,7 +138,7 @@ impl Transfers {
         let hosts = links(scenario.tree().hosts(), network.dispatcher_bytes_per_s);
         let clients = links(scenario.dispatchers, network.node_bytes_per_s);
         let (mut store, mut devices) = (None, Vec::new());
-        if scenario.workload.inputs.is_some() || scenario.workload.outputs.is_some() {
+        if scenario.workload.has_objects() {
             store = Some(flows.add_resource(scenario.store.bytes_per_s));
             let link = scenario.network.node_bytes_per_s;
             for group in &scenario.nodes {
@@ -307,11 +307,13 @@ impl World<'_> {
 
     /// A chunk is asked for, once those before it on its connection are sent.
     pub(super) fn ask_in_turn(&mut self, at: Nanos, id: TransferId) {
-        let is_large = self.object_bytes() >= BROADCAST_OBJECT_BYTES_MIN;
+        let workload = &self.scenario.workload;
+        let is_large =
+            |object| workload.object_bytes(object_number(object)) >= BROADCAST_OBJECT_BYTES_MIN;
         let Some(transfer) = self.transfers.find(id) else { return };
         let lane = match (transfer.from, transfer.ends) {
             (Some(from), Ends::Fetch { object, range: (_, Some(length)), .. })
-                if is_large && length <= BROADCAST_CHUNK_BYTES_MAX =>
+                if is_large(object) && length <= BROADCAST_CHUNK_BYTES_MAX =>
             {
                 Some((transfer.node, from.node, object))
             }
@@ -373,12 +375,13 @@ impl World<'_> {
     /// Has a node see how far a part of a large object has come that flows to it.
     fn plan_progress(&mut self, id: TransferId) {
         let Some(transfer) = self.transfers.find(id) else { return };
-        let is_fetched = matches!(transfer.ends, Ends::Fetch { .. });
+        let Ends::Fetch { object, .. } = transfer.ends else { return };
         let bytes = transfer.bytes;
-        if !is_fetched || self.object_bytes() < BROADCAST_OBJECT_BYTES_MIN {
+        let whole = self.object_bytes(object);
+        if whole < BROADCAST_OBJECT_BYTES_MIN {
             return;
         }
-        let chunk = Chunks::of(self.object_bytes()).bytes;
+        let chunk = Chunks::of(whole).bytes;
         let pause = match bytes > chunk {
             true => chunk as f64 / self.transfers.node_bytes_per_s,
             false => PROGRESS_MICROS as f64 * 1e-6,

@@ -8,6 +8,7 @@ mod data;
 mod demand;
 mod disks;
 mod faults;
+mod gangs;
 mod messages;
 mod outputs;
 mod provision;
@@ -78,6 +79,7 @@ fn machine() -> Scenario {
             retries: 0,
             replicas: 1,
             estimates: false,
+            wide: None,
         },
         earlier_runs: 0,
         faults: Faults::default(),

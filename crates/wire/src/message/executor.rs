@@ -3,6 +3,7 @@
 use crate::codec::wire_enum;
 use crate::hidden::Hidden;
 use falkon_core::dispatch::{Join, Order, Update};
+use falkon_core::gang::GangOrder;
 use falkon_core::provision::Waiting;
 use falkon_core::task::Time;
 
@@ -55,7 +56,10 @@ impl ToExecutor {
     pub fn has_secret(&self) -> bool {
         match self {
             ToExecutor::Welcome { .. } => true,
-            ToExecutor::Order(_) | ToExecutor::Unmet { .. } | ToExecutor::Refused { .. } => false,
+            ToExecutor::Order(order) => {
+                order.gangs.iter().any(|gang| matches!(gang, GangOrder::Form { .. }))
+            }
+            ToExecutor::Unmet { .. } | ToExecutor::Refused { .. } => false,
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Events come back from a block as they were put into it, in few bytes; no bytes do harm.
 
 use crate::strategies as any;
+use falkon_core::data::object::ObjectId;
 use falkon_core::data::stage::Usage;
-use falkon_core::events::{Ended, Event, Run, What, text};
+use falkon_core::dispatch::diffusion::POLICIES;
+use falkon_core::events::{Before, Ended, Event, NamedObject, Run, Uses, Waits, What, text};
 use falkon_core::result::Outcome;
 use falkon_core::task::{AllocationId, ExecutorId, InstanceId, TaskId, Time};
 use falkon_wire::events::{BlockReader, BlockWriter};
@@ -50,6 +52,34 @@ fn ended() -> impl Strategy<Value = Ended> {
     )
 }
 
+fn waits() -> impl Strategy<Value = What> {
+    let before = (any::number(), any::number(), proptest::bool::ANY);
+    let before = before.prop_map(|(first, count, moves)| Before {
+        first: TaskId(first.min(1 << 61)),
+        count: count.clamp(1, 1 << 61),
+        moves,
+    });
+    (run(), prop::collection::vec(before, 0..5)).prop_map(|(mut run, before)| {
+        run.count = run.count.min(1 << 61);
+        What::Waits(Waits { run, before: before.into() })
+    })
+}
+
+/// Objects of few ids, whose names begin alike.
+fn objects() -> impl Strategy<Value = Vec<Arc<NamedObject>>> {
+    let object = (0..6u128).prop_map(|id| {
+        let size = [None, Some(0), Some(u64::MAX - 1)][id as usize % 3];
+        let url = text(["/a", "/a/bé", "/a/bè", "", "cache:x", "/a/b"][id as usize]);
+        Arc::new(NamedObject { id: ObjectId(id << 100), url, size })
+    });
+    prop::collection::vec(object, 0..5)
+}
+
+fn uses() -> impl Strategy<Value = What> {
+    (run(), objects(), objects())
+        .prop_map(|(run, inputs, outputs)| What::Uses(Uses { run, inputs, outputs }))
+}
+
 fn what() -> impl Strategy<Value = What> {
     let joined = (any::executor(), words(), any::resources(), prop::option::of(0..9u64));
     prop_oneof![
@@ -64,8 +94,14 @@ fn what() -> impl Strategy<Value = What> {
             command
         }),
         1 => words().prop_map(|version| What::DispatcherStarted { version }),
-        1 => (any::instance(), words())
-            .prop_map(|(instance, name)| What::InstanceCreated { instance, name }),
+        1 => waits(),
+        1 => uses(),
+        1 => (any::instance(), words(), 0..POLICIES.len())
+            .prop_map(|(instance, name, policy)| What::InstanceCreated {
+                instance,
+                name,
+                policy: POLICIES[policy].0
+            }),
         1 => any::instance().prop_map(|instance| What::Sealed { instance }),
         1 => run().prop_map(|run| What::Cancelling { run }),
         1 => run().prop_map(|run| What::Retried { run }),
@@ -82,6 +118,7 @@ fn what() -> impl Strategy<Value = What> {
             name,
             capacity,
             allocation: allocation.map(AllocationId),
+            cache_bytes: executor.0 % 3,
         }
         }),
         1 => (any::executor(), words()).prop_map(|(executor, why)| What::ExecutorGone { executor, why }),
@@ -89,6 +126,8 @@ fn what() -> impl Strategy<Value = What> {
             .prop_map(|(executor, until)| What::ExecutorSuspended { executor, until }),
         1 => (any::executor(), proptest::bool::ANY)
             .prop_map(|(executor, is_drained)| What::ExecutorDrained { executor, is_drained }),
+        1 => (any::executor(), any::executor(), any::number())
+            .prop_map(|(executor, from, bytes)| What::Moved { executor, from, bytes }),
         1 => (any::instance(), proptest::bool::ANY)
             .prop_map(|(instance, is_paused)| What::Paused { instance, is_paused }),
         1 => (any::instance(), proptest::num::i32::ANY)
@@ -176,6 +215,31 @@ fn a_distinct_task_takes_few_bytes() {
             error: None,
         };
         block.push(&Event { at: dispatched.after(3), what: What::Ended(ended) });
+    }
+    let bytes = block.bytes().len() as u64 / TASKS;
+    assert!(bytes <= BYTES_MAX, "{bytes} bytes a task");
+}
+
+/// Distinct tasks, each of which waits for another, reads one object and writes one.
+#[test]
+fn what_a_task_needs_takes_few_bytes() {
+    const TASKS: u64 = 10_000;
+    const BYTES_MAX: u64 = 80;
+    let named = |task: u64, what: &str| {
+        let id = ObjectId(u128::from(task).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c834));
+        let url = text(&format!("cache:instances/3/{what}/{task:06}"));
+        Arc::new(NamedObject { id, url, size: Some(1 << 20) })
+    };
+    let mut block = BlockWriter::default();
+    for task in 1..=TASKS {
+        let run = Run { instance: InstanceId(3), first: TaskId(task), count: 1 };
+        let first = TaskId(task.saturating_sub(task * 7 % 100 + 1));
+        let before = [Before { first, count: 1, moves: false }];
+        let waits = What::Waits(Waits { run, before: before.into() });
+        let inputs = vec![named(first.0, "out")];
+        let uses = What::Uses(Uses { run, inputs, outputs: vec![named(task, "out")] });
+        block.push(&Event { at: Time(1), what: waits });
+        block.push(&Event { at: Time(1), what: uses });
     }
     let bytes = block.bytes().len() as u64 / TASKS;
     assert!(bytes <= BYTES_MAX, "{bytes} bytes a task");

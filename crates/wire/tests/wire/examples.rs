@@ -20,9 +20,10 @@ use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
     Access, Assigned, BatchId, Delivery, Earlier, Held, Holdings, Idle, IdleReason,
-    InstanceOptions, Join, Keep, Lease, Lender, NodeClass, Order, PagedOutput, Prepare, Record,
-    Selection, Subtree, Update,
+    InstanceOptions, Join, Keep, Lease, NodeClass, Order, PagedOutput, Prepare, Record, Selection,
+    Site, Standing, Subtree, Survey, Update,
 };
+use falkon_core::gang::{GangKey, GangOrder, GangReport, GangToken, Member};
 use falkon_core::provision::Waiting;
 use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, ResourceUsage, Tries,
@@ -104,6 +105,8 @@ fn class() -> TaskClass {
         lenders: 8,
         attempts_before: 3,
         memory_limit_bytes: 3 << 30,
+        nodes: 32,
+        ranks_per_node: 4,
         ..TaskClass::default()
     }
 }
@@ -240,6 +243,7 @@ fn cache_changes() -> Changes {
         state: Some(cache_state()),
         unobtainable: vec![second],
         silent: vec![(first, ExecutorId(4))],
+        moved: vec![(ExecutorId(4), 2 << 20)],
     }
 }
 
@@ -371,6 +375,35 @@ fn held() -> Vec<Held> {
     vec![Held { instance: INSTANCE, first: TaskId(70), count: 6, tries: tries() }]
 }
 
+fn gang() -> GangKey {
+    GangKey { instance: INSTANCE, task: TaskId(70), tries: tries() }
+}
+
+fn gang_orders() -> Vec<GangOrder> {
+    let serves = Serving { address: "node7:40001".to_owned(), fingerprint: vec![0xab; 32] };
+    let first = Member { executor: ExecutorId(3), name: "node7:4711".to_owned(), serves };
+    let (executor, name) = (ExecutorId(4), "node8:4712".to_owned());
+    let members = vec![first, Member { executor, name, serves: Serving::default() }];
+    let form = GangOrder::Form {
+        key: gang(),
+        index: 1,
+        resources: resources(),
+        ranks_per_node: 4,
+        token: GangToken([0xee; 16]),
+        members: Arc::new(members),
+    };
+    vec![form, GangOrder::Disband { key: gang() }]
+}
+
+fn gang_reports() -> Vec<GangReport> {
+    let usage = Some(ResourceUsage { user_micros: 70_000, ..ResourceUsage::default() });
+    vec![
+        GangReport::Released { key: gang(), usage },
+        GangReport::Released { key: gang(), usage: None },
+        GangReport::Broken { key: gang() },
+    ]
+}
+
 fn counts() -> Counts {
     Counts {
         total: 300,
@@ -433,6 +466,7 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
         ("events", Events { request, from: Some((3, 4096)) }),
         ("events-oldest", Events { request, from: None }),
         ("withdraw", Withdraw { request, instance: INSTANCE, count: 100 }),
+        ("await_staged", AwaitStaged { request, instance: INSTANCE }),
         (
             "objects",
             Objects {
@@ -509,12 +543,13 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
             mounts: true,
         }),
         nodes: Some(640),
-        relays: lenders(),
+        relays: standings(),
         unwritten: unwritten(),
     }];
     let version = "0.1.0".to_owned();
     let (now, coming, next) = (NOW.after(5), provision::coming(), Some((4, 300)));
-    let status = Status { version, started: NOW, now, instances, executors, coming, next };
+    let away = standings();
+    let status = Status { version, started: NOW, now, instances, executors, coming, away, next };
     let task = |name: Option<&str>, state: &str, argv: &[&str]| TaskInfo {
         task: TaskId(10),
         name: name.map(|name| name.as_bytes().to_vec()),
@@ -568,13 +603,25 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
             },
         ),
         ("provision", ToClient::Provision { request, status: provision::status() }),
-        ("subtree", ToClient::Subtree { request, subtree: subtree(), holdings: holdings() }),
+        (
+            "subtree",
+            ToClient::Subtree {
+                request,
+                subtree: subtree(),
+                holdings: holdings(),
+                survey: Box::new(survey()),
+            },
+        ),
         ("explained", ToClient::Explained { request, explained: explain::all() }),
         (
             "events-read",
             ToClient::Events { request, blocks: vec![1, 2], next: (3, 4098), is_end: true },
         ),
         ("withdrawn", ToClient::Withdrawn { request, runs: vec![(10, 90), (300, 1)] }),
+        (
+            "staged",
+            ToClient::Staged { request, staged: vec![(10, 90), (300, 1)], unstaged: vec![(7, 1)] },
+        ),
         ("retried", ToClient::Retried { request, count: 91, forgotten: 3 }),
         ("idle", ToClient::Idle { request, idle: vec![idle()] }),
     ];
@@ -586,6 +633,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
 fn from_executor() -> Vec<(&'static str, FromExecutor)> {
     let serves = Serving { address: "node7:40001".to_owned(), fingerprint: vec![0xab; 32] };
     let join = Join {
+        gangs: Vec::new(),
         serves: None,
         cache: CacheRoom { object_bytes: 5 << 30, lent_bytes: 0, mounts: true },
         lease: Lease::default(),
@@ -602,15 +650,23 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
         returned: held(),
         recalled: true,
         staged: held(),
+        unstaged: held(),
         kept: vec![(9, 1), (300, 70_000)],
         ..Update::default()
     };
     let failing = Update { number: 2, unwritten: Some(unwritten()), ..Update::default() };
+    let gangs = Update { number: 4, gangs: gang_reports(), ..Update::default() };
     let behind = Update { number: 3, pace: Some(Pace::Behind), ..Update::default() };
-    let lending = Update { number: 1, subtree: Some(Box::new(subtree())), ..Update::default() };
+    let lending = Update {
+        number: 1,
+        subtree: Some(Box::new(subtree())),
+        survey: Some(Box::new(survey())),
+        ..Update::default()
+    };
     vec![
         ("join_serving", FromExecutor::Join(Join { serves: Some(serves), ..join.clone() })),
         ("join_leased", FromExecutor::Join(Join { lease, ..join.clone() })),
+        ("join_gangs", FromExecutor::Join(Join { gangs: vec![gang()], ..join.clone() })),
         ("join", FromExecutor::Join(join)),
         ("update", FromExecutor::Update(update)),
         ("update_cache", cached(11, cache_changes())),
@@ -618,6 +674,7 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
         ("update_subtree", FromExecutor::Update(lending)),
         ("update_unwritten", FromExecutor::Update(failing)),
         ("update_pace", FromExecutor::Update(behind)),
+        ("update_gangs", FromExecutor::Update(gangs)),
         ("heartbeat", FromExecutor::Update(Update { number: 10, ..Update::default() })),
     ]
 }
@@ -631,22 +688,48 @@ fn subtree() -> Subtree {
     let nodes = vec![NodeClass { capacity: Resources::cpus(64), has_cache: true, count: 640 }];
     Subtree {
         process: 5,
-        relays: lenders(),
+        relays: vec![0x0123_4567_89ab_cdef, 7],
         nodes,
         obtainable: vec![Resources::cpus(64)],
         is_unknown_obtainable: true,
     }
 }
 
-fn lenders() -> Vec<Lender> {
-    let lender =
-        |identity, name: &str, depth| Lender { identity, name: name.to_owned(), depth, nodes: 640 };
-    vec![lender(0x0123_4567_89ab_cdef, "login1:site", 0), lender(7, "rack1:site", 1)]
+fn survey() -> Survey {
+    let site = Site {
+        relays: "login1:site/rack1:site".to_owned(),
+        queue: "slurm".to_owned(),
+        node: Resources::cpus(64),
+        held: 4,
+        nodes_max: 640,
+        delay_micros: 60_000_000,
+        walltime_micros: 3_600_000_000,
+        billing_micros: 60_000_000,
+        unmet: 1000,
+        requests: vec![16],
+        reason: "1000 tasks wait".to_owned(),
+    };
+    Survey { relays: standings(), sites: vec![site] }
+}
+
+fn standings() -> Vec<Standing> {
+    let standing = |name: &str, depth, away_micros| Standing {
+        name: name.to_owned(),
+        depth,
+        nodes: 640,
+        cpus_milli: 40_960_000,
+        used_milli: 20_480_000,
+        running: 20_480,
+        ahead: 4096,
+        ended: 1 << 40,
+        away_micros,
+    };
+    vec![standing("login1:site", 0, None), standing("rack1:site", 1, Some(9_000_000))]
 }
 
 fn waiting() -> Vec<Waiting> {
     let need = Resources::cpus(4);
-    vec![Waiting { need, tasks: 1000, estimate_micros: Some(4_000_000), lasts_micros: 0 }]
+    vec![Waiting { need, tasks: 1000, estimate_micros: Some(4_000_000), lasts_micros: 0, nodes: 1 }]
 }
 
 fn cached(number: u64, changes: Changes) -> FromExecutor {
@@ -696,12 +779,16 @@ fn to_executor() -> Vec<(&'static str, ToExecutor)> {
         forget: vec![BatchId(4)],
         discard: vec![(9, 1), (300, 70_000)],
         leave: true,
+        heartbeat_micros: 4_000_000,
+        gangs: Vec::new(),
     };
+    let gangs = Order { acknowledged: 10, gangs: gang_orders(), ..Order::default() };
     vec![
         ("welcome", ToExecutor::Welcome { now: NOW, peer_secret: Some(Hidden([0xcd; 32])) }),
         ("welcome_alone", ToExecutor::Welcome { now: NOW, peer_secret: None }),
         ("order_data", ToExecutor::Order(data)),
         ("order", ToExecutor::Order(order)),
+        ("order_gangs", ToExecutor::Order(gangs)),
         ("unmet", ToExecutor::Unmet { waiting: waiting() }),
         ("order_empty", ToExecutor::Order(Order { acknowledged: 9, ..Order::default() })),
         ("refused", ToExecutor::Refused { reason: "its name is too long".to_owned() }),

@@ -137,7 +137,8 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let command = [&b"\x98"[..], &empty_words, b"\x90\xc0\xc0\x90\x90\xc0\xc0"].concat();
     assert_eq!(Command::from_bytes(&command).unwrap().argv.len(), VALUES);
     let forget =
-        [&b"\x92\x01\x9a\x00\x90\x90\x00\x90\x90"[..], &list_of(b"\x00"), b"\x90\xc0\xc2"].concat();
+        [&b"\x92\x01\x9c\x00\x90\x90\x00\x90\x90"[..], &list_of(b"\x00"), b"\x90\xc0\xc2\x00\x90"]
+            .concat();
     assert!(ToExecutor::from_bytes(&forget).is_ok());
     let template =
         [&b"\x92\x00\x98"[..], &list_of(b"\x90"), b"\x90\xc0\xc0\x90\x90\xc0\xc0"].concat();
@@ -171,9 +172,12 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
         lists[11] = b"\xc0";
         lists[12] = b"\xc2";
         lists[at] = &list;
-        let order =
-            [&b"\x92\x01\x9a\x00\x90\x90\x00\x90\x90\x90\x90\x9d"[..], &lists.concat(), b"\xc2"]
-                .concat();
+        let order = [
+            &b"\x92\x01\x9c\x00\x90\x90\x00\x90\x90\x90\x90\x9d"[..],
+            &lists.concat(),
+            b"\xc2\x00\x90",
+        ]
+        .concat();
         assert!(ToExecutor::from_bytes(&order).is_ok(), "list {at}");
         all_bounded(&order);
     }
@@ -189,37 +193,69 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let held = [&b"\x91"[..], &assigned(&holders)].concat();
     for assign in [many, held] {
         let order =
-            [&b"\x92\x01\x9a\x00\x90"[..], &assign, b"\x00\x90\x90\x90\x90\xc0\xc2"].concat();
+            [&b"\x92\x01\x9c\x00\x90"[..], &assign, b"\x00\x90\x90\x90\x90\xc0\xc2\x00\x90"]
+                .concat();
         assert!(ToExecutor::from_bytes(&order).is_ok());
         all_bounded(&order);
     }
     // What an executor keeps, and is to discard.
     let runs = list_of(b"\x92\x00\x00");
-    let kept = [&b"\x92\x01\x9b\x00\x90\x90\xc2\xc2\x90"[..], &runs, b"\xc0\xc0\xc0\xc0"].concat();
+    let kept =
+        [&b"\x92\x01\x9e\x00\x90\x90\xc2\xc2\x90\x90"[..], &runs, b"\xc0\xc0\xc0\xc0\xc0\x90"]
+            .concat();
     assert!(FromExecutor::from_bytes(&kept).is_ok());
     all_bounded(&kept);
-    let discard = [&b"\x92\x01\x9a\x00\x90\x90\x00\x90\x90\x90"[..], &runs, b"\xc0\xc2"].concat();
+    let discard =
+        [&b"\x92\x01\x9c\x00\x90\x90\x00\x90\x90\x90"[..], &runs, b"\xc0\xc2\x00\x90"].concat();
     assert!(ToExecutor::from_bytes(&discard).is_ok());
     all_bounded(&discard);
+    // Gangs, and their members.
+    let members = list_of(b"\x93\x00\xa0\x92\xa0\xc4\x00");
+    let key = &b"\x93\x00\x00\x92\x00\x00"[..];
+    let resources = &b"\x94\x00\x00\x00\x90"[..];
+    let token = [&b"\xc4\x10"[..], &[0; 16]].concat();
+    let form = [&b"\x97\x00"[..], key, b"\x00", resources, b"\x00", &token, &members].concat();
+    let disbands = list_of(&[&b"\x92\x01"[..], key].concat());
+    for gangs in [[b"\x91", &form[..]].concat(), disbands.clone()] {
+        let head = &b"\x92\x01\x9c\x00\x90\x90\x00\x90\x90\x90\x90\xc0\xc2\x00"[..];
+        let order = [head, &gangs].concat();
+        assert!(ToExecutor::from_bytes(&order).is_ok());
+        all_bounded(&order);
+    }
+    let head = &b"\x92\x01\x9e\x00\x90\x90\xc2\xc2\x90\x90\x90\xc0\xc0\xc0\xc0\xc0"[..];
+    let broken = [head, &disbands].concat();
+    assert!(FromExecutor::from_bytes(&broken).is_ok());
+    all_bounded(&broken);
     // What a relay lends.
     let nodes = list_of(b"\x93\x94\x00\x00\x00\x90\xc2\x00");
-    let relays = list_of(b"\x94\x00\xa0\x00\x00");
+    let relays = list_of(b"\x00");
     let obtainable = list_of(b"\x94\x00\x00\x00\x90");
     let none = &b"\x90"[..];
     for lists in [[&relays[..], none, none], [none, &nodes, none], [none, none, &obtainable]] {
-        let head = &b"\x92\x01\x9b\x00\x90\x90\xc2\xc2\x90\x90\xc0\x95\x00"[..];
-        let update = [head, &lists.concat(), b"\xc2\xc0\xc0"].concat();
+        let head = &b"\x92\x01\x9e\x00\x90\x90\xc2\xc2\x90\x90\x90\xc0\x95\x00"[..];
+        let update = [head, &lists.concat(), b"\xc2\xc0\xc0\xc0\x90"].concat();
         assert!(FromExecutor::from_bytes(&update).is_ok());
         all_bounded(&update);
     }
-    let waiting = list_of(b"\x94\x94\x00\x00\x00\x90\x00\xc0\x00");
+    // How that does.
+    let standings = list_of(b"\x99\xa0\x00\x00\x00\x00\x00\x00\x00\xc0");
+    let site = [&b"\x9b\xa0\xa0"[..], resources, b"\x00\x00\x00\x00\x00\x00\x90\xa0"].concat();
+    let sites = list_of(&site);
+    for lists in [[&standings[..], none], [none, &sites]] {
+        let head = &b"\x92\x01\x9e\x00\x90\x90\xc2\xc2\x90\x90\x90\xc0\xc0\x92"[..];
+        let update = [head, &lists.concat(), b"\xc0\xc0\x90"].concat();
+        assert!(FromExecutor::from_bytes(&update).is_ok());
+        all_bounded(&update);
+    }
+    let waiting = list_of(b"\x95\x94\x00\x00\x00\x90\x00\xc0\x00\x00");
     let unmet = [&b"\x92\x11"[..], &waiting].concat();
     assert!(FromClient::from_bytes(&unmet).is_ok());
     all_bounded(&unmet);
     // Archives that an executor cannot write.
     let unwritten = list_of(b"\x93\xa0\x00\xa0");
     let update =
-        [&b"\x92\x01\x9b\x00\x90\x90\xc2\xc2\x90\x90\xc0\xc0"[..], &unwritten, b"\xc0"].concat();
+        [&b"\x92\x01\x9e\x00\x90\x90\xc2\xc2\x90\x90\x90\xc0\xc0\xc0"[..], &unwritten, b"\xc0\x90"]
+            .concat();
     assert!(FromExecutor::from_bytes(&update).is_ok());
     all_bounded(&update);
     // What an executor says of its cache.
@@ -227,15 +263,17 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let named = list_of(&object);
     let none = &b"\x90"[..];
     let silent = list_of(&[&b"\x92\xc4\x10"[..], &[0; 16], b"\x00"].concat());
-    for [removed, named, unobtainable, silent] in [
-        [&ids, none, none, none],
-        [none, &named, none, none],
-        [none, none, &ids, none],
-        [none, none, none, &silent],
+    let moved = list_of(b"\x92\x00\x00");
+    for [removed, named, unobtainable, silent, moved] in [
+        [&ids, none, none, none, none],
+        [none, &named, none, none, none],
+        [none, none, &ids, none, none],
+        [none, none, none, &silent, none],
+        [none, none, none, none, &moved],
     ] {
-        let head = &b"\x92\x01\x9b\x00\x90\x90\xc2\xc2\x90\x90\x97\xc2\x90"[..];
-        let update =
-            [head, removed, named, b"\xc0", unobtainable, silent, b"\xc0\xc0\xc0"].concat();
+        let head = &b"\x92\x01\x9e\x00\x90\x90\xc2\xc2\x90\x90\x90\x98\xc2\x90"[..];
+        let parts = [removed, named, b"\xc0", unobtainable, silent, moved];
+        let update = [head, &parts.concat(), b"\xc0\xc0\xc0\xc0\x90"].concat();
         assert!(FromExecutor::from_bytes(&update).is_ok());
         all_bounded(&update);
     }
@@ -257,8 +295,12 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let report = [&b"\x98\x00\x00\x00\x92\x00\x00\x91\x09\x00\x00"[..], &detail].concat();
     let one = [&b"\x91\x98\x00\x00\x00\x92\x00\x00\x91\x09\x00\x00"[..], &named].concat();
     for reports in [list_of(&report), one] {
-        let update =
-            [&b"\x92\x01\x9b\x00"[..], &reports, b"\x90\xc2\xc2\x90\x90\xc0\xc0\xc0\xc0"].concat();
+        let update = [
+            &b"\x92\x01\x9e\x00"[..],
+            &reports,
+            b"\x90\xc2\xc2\x90\x90\x90\xc0\xc0\xc0\xc0\xc0\x90",
+        ]
+        .concat();
         assert!(FromExecutor::from_bytes(&update).is_ok());
         all_bounded(&update);
     }

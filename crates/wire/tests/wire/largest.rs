@@ -5,17 +5,18 @@
 use crate::examples::variants;
 use falkon_core::collect::Unwritten;
 use falkon_core::data::declared::{CacheRoom, Pace, Serving};
-use falkon_core::data::limits::{BROADCASTS_MAX, CHANGES_OBJECTS_MAX};
+use falkon_core::data::limits::{BROADCASTS_MAX, CHANGES_OBJECTS_MAX, MOVED_EXECUTORS_MAX};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::{
     Access, Assigned, Attempts, BatchId, Delivery, Earlier, FoundObject, Held, HolderStatus,
-    Holdings, Idle, IdleReason, InstanceOptions, Join, Keep, Lease, Lender, NodeClass,
-    ObjectStatus, Order, PagePlace, PagedOutput, Prepare, Purpose, Record, Remembered, Selection,
-    StoredPage, Subtree, Update,
+    Holdings, Idle, IdleReason, InstanceOptions, Join, Keep, Lease, NodeClass, ObjectStatus, Order,
+    PagePlace, PagedOutput, Prepare, Purpose, Record, Remembered, Selection, Site, Standing,
+    StoredPage, Subtree, Survey, Update,
 };
 use falkon_core::encoded::Encoded;
+use falkon_core::gang::{GangKey, GangOrder, GangReport, GangToken, Member};
 use falkon_core::limits::*;
 use falkon_core::provision::Waiting;
 use falkon_core::provision::limits::DEMAND_NEEDS_MAX;
@@ -40,6 +41,7 @@ const EXECUTOR: ExecutorId = ExecutorId(NUMBER);
 const TASK: TaskId = TaskId(NUMBER);
 const TIME: Time = Time(NUMBER);
 const TRIES: Tries = Tries { failures: u32::MAX, losses: u32::MAX };
+const GANG: GangKey = GangKey { instance: INSTANCE, task: TASK, tries: TRIES };
 
 /// Each value fits, and there is one of every variant: variants have tags that count up from 0.
 fn all_fit<T: Wire>(what: &str, bytes_max: u64, values: &[T]) {
@@ -137,15 +139,19 @@ fn detail(bytes: usize) -> Arc<Detail> {
         staging_micros: NUMBER,
         cause: Some(Cause::FileSystemSilent),
         outputs: Vec::new(),
-        resources: Some(ResourceUsage {
-            user_micros: NUMBER,
-            system_micros: NUMBER,
-            rss_max_bytes: NUMBER,
-            read_bytes: NUMBER,
-            written_bytes: NUMBER,
-        }),
+        resources: Some(usage()),
         executor: String::new(),
     })
+}
+
+fn usage() -> ResourceUsage {
+    ResourceUsage {
+        user_micros: NUMBER,
+        system_micros: NUMBER,
+        rss_max_bytes: NUMBER,
+        read_bytes: NUMBER,
+        written_bytes: NUMBER,
+    }
 }
 
 fn report() -> Report {
@@ -227,6 +233,7 @@ fn the_largest_message_of_every_kind_from_a_client_fits_a_frame() {
         FromClient::ExplainIdle { request },
         FromClient::Events { request, from: Some((NUMBER, NUMBER)) },
         FromClient::Withdraw { request, instance: INSTANCE, count: NUMBER },
+        FromClient::AwaitStaged { request, instance: INSTANCE },
         FromClient::Unmet { waiting: waiting() },
         FromClient::Objects {
             request,
@@ -328,8 +335,18 @@ fn the_largest_message_of_every_kind_to_a_client_fits_a_frame() {
             earlier: Some(Earlier { readers: NUMBER, executors: NUMBER, size: NUMBER }),
         },
         ToClient::Reached { request, ticket, access: vec![access; FOUND_EXECUTORS_MAX] },
-        ToClient::Subtree { request, subtree: subtree(), holdings: holdings() },
+        ToClient::Subtree {
+            request,
+            subtree: subtree(),
+            holdings: holdings(),
+            survey: Box::new(survey()),
+        },
         ToClient::Withdrawn { request, runs: runs(RECORD_RUNS_MAX) },
+        ToClient::Staged {
+            request,
+            staged: runs(UPDATE_RUNS_MAX / 2),
+            unstaged: runs(UPDATE_RUNS_MAX / 2),
+        },
         ToClient::Retried { request, count: NUMBER, forgotten: NUMBER },
         ToClient::Idle {
             request,
@@ -354,6 +371,7 @@ fn waiting() -> Vec<Waiting> {
         tasks: NUMBER,
         estimate_micros: Some(NUMBER),
         lasts_micros: NUMBER,
+        nodes: u32::MAX,
     };
     vec![one; DEMAND_NEEDS_MAX]
 }
@@ -369,11 +387,37 @@ fn holdings() -> Holdings {
 
 fn subtree() -> Subtree {
     let node = NodeClass { capacity: resources(), has_cache: true, count: NUMBER };
-    let relay =
-        Lender { identity: NUMBER, name: "n".repeat(NAME_BYTES_MAX), depth: NUMBER, nodes: NUMBER };
-    let (relays, nodes) = (vec![relay; SUBTREE_RELAYS_MAX], vec![node; NODE_CLASSES_MAX]);
+    let (relays, nodes) = (vec![NUMBER; SUBTREE_RELAYS_MAX], vec![node; NODE_CLASSES_MAX]);
     let obtainable = vec![resources(); NODE_CLASSES_MAX];
     Subtree { process: NUMBER, relays, nodes, obtainable, is_unknown_obtainable: true }
+}
+
+fn survey() -> Survey {
+    let standing = Standing {
+        name: "n".repeat(NAME_BYTES_MAX),
+        depth: NUMBER,
+        nodes: NUMBER,
+        cpus_milli: NUMBER,
+        used_milli: NUMBER,
+        running: NUMBER,
+        ahead: NUMBER,
+        ended: NUMBER,
+        away_micros: Some(NUMBER),
+    };
+    let site = Site {
+        relays: "r".repeat(SITE_NAME_BYTES_MAX),
+        queue: "q".repeat(NAME_BYTES_MAX),
+        node: resources(),
+        held: NUMBER,
+        nodes_max: NUMBER,
+        delay_micros: NUMBER,
+        walltime_micros: NUMBER,
+        billing_micros: NUMBER,
+        unmet: NUMBER,
+        requests: vec![NUMBER; SITE_REQUESTS_MAX],
+        reason: "w".repeat(SITE_REASON_BYTES_MAX),
+    };
+    Survey { relays: vec![standing; SUBTREE_RELAYS_MAX], sites: vec![site; SURVEY_QUEUES_MAX] }
 }
 
 #[test]
@@ -384,6 +428,7 @@ fn the_largest_message_of_every_kind_from_an_executor_fits_a_frame() {
         capacity: resources(),
         held: held(JOIN_RUNS_MAX),
         reports: reports(),
+        gangs: vec![GANG; HELD_GANGS_MAX],
         serves: Some(serving()),
         cache: CacheRoom { object_bytes: NUMBER, lent_bytes: NUMBER, mounts: true },
         lease: Lease { allocation: Some(AllocationId(NUMBER)), leaves_in_micros: Some(NUMBER) },
@@ -399,24 +444,29 @@ fn the_largest_message_of_every_kind_from_an_executor_fits_a_frame() {
         state: Some(CacheState { capacity: NUMBER, used: NUMBER, usage }),
         unobtainable: vec![ObjectId(u128::MAX); UNOBTAINABLE_OBJECTS_MAX],
         silent: vec![(ObjectId(u128::MAX), ExecutorId(NUMBER)); BROADCASTS_MAX],
+        moved: vec![(ExecutorId(NUMBER), NUMBER); MOVED_EXECUTORS_MAX],
     };
     let unwritten = Unwritten {
         archive: "a".repeat(URL_BYTES_MAX).into(),
         since: Time(NUMBER),
         error: "e".repeat(UNWRITTEN_ERROR_BYTES_MAX).into(),
     };
+    let released = GangReport::Released { key: GANG, usage: Some(self::usage()) };
     let update = Update {
         number: NUMBER,
         reports: reports(),
         returned: held(UPDATE_RUNS_MAX),
         recalled: true,
         leaving: true,
-        staged: held(UPDATE_RUNS_MAX),
+        staged: held(UPDATE_RUNS_MAX / 2),
+        unstaged: held(UPDATE_RUNS_MAX / 2),
         kept: runs(UPDATE_KEPT_RUNS_MAX),
         cache: Some(Box::new(changes)),
         subtree: Some(Box::new(subtree())),
+        survey: Some(Box::new(survey())),
         unwritten: Some(vec![unwritten; UNWRITTEN_ARCHIVES_MAX]),
         pace: Some(Pace::Behind),
+        gangs: vec![released; HELD_GANGS_MAX],
     };
     let all = [FromExecutor::Join(join), FromExecutor::Update(update)];
     all_fit("from an executor", MESSAGE_BYTES_MAX, &all);
@@ -442,7 +492,17 @@ fn the_largest_message_of_every_kind_to_an_executor_fits_a_frame() {
     };
     let discard = runs(ORDER_DISCARDED_RUNS_MAX);
     let prepare = Prepare { batch: BatchId(NUMBER), template, classes, everywhere: None };
+    let member = Member { executor: EXECUTOR, name: name(), serves: serving() };
+    let form = GangOrder::Form {
+        key: GANG,
+        index: u32::MAX,
+        resources: resources(),
+        ranks_per_node: u32::MAX,
+        token: GangToken([7; 16]),
+        members: Arc::new(vec![member; GANG_NODES_MAX as usize]),
+    };
     let all = [
+        ToExecutor::Order(Order { gangs: vec![form], ..Order::default() }),
         ToExecutor::Welcome { now: TIME, peer_secret: Some(Hidden([7; 32])) },
         ToExecutor::Order(Order { prepare: vec![prepare], ..Order::default() }),
         ToExecutor::Order(Order { assign: vec![task], ..Order::default() }),

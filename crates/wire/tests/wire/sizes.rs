@@ -110,6 +110,7 @@ fn dispatcher() -> Dispatcher {
         capacity,
         held: Vec::new(),
         reports: Vec::new(),
+        gangs: Vec::new(),
         serves,
         cache: Default::default(),
         lease: Lease::default(),

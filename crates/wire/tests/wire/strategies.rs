@@ -3,6 +3,7 @@
 
 mod data;
 mod details;
+mod gangs;
 mod options;
 mod provision;
 mod records;
@@ -15,11 +16,11 @@ use data::{
     object_id, object_status, pace, policy, policy_error, policy_name, purpose, serving,
     shared_text, ticket, unwritten,
 };
-use details::{cause, detail};
+use details::{cause, counts, detail};
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, Join, Lease, Order, Prepare, RequestError, Selection, Update,
 };
-use falkon_core::result::{Counts, Finished, Outcome, Report, Stream, Tries};
+use falkon_core::result::{Finished, Outcome, Report, Stream, Tries};
 use falkon_core::task::{
     After, AllocationId, Everywhere, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows,
     Submission, SubmissionError, SubmissionPart, TaskClass, TaskId, Time,
@@ -30,6 +31,7 @@ use falkon_wire::command::{
 };
 use falkon_wire::hidden::Hidden;
 use falkon_wire::message::{FromClient, FromExecutor, Refusal, ToClient, ToExecutor};
+use gangs::{gang, gang_order, gang_report};
 use options::options;
 use proptest::collection::vec;
 use proptest::option;
@@ -37,7 +39,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 pub(crate) use relays::note;
-use relays::{subtree, waiting};
+use relays::{subtree, survey, waiting};
 use status::{status, task_info};
 use std::sync::Arc;
 
@@ -138,8 +140,11 @@ macro_rules! any_class {
     (@struct $type:ident { $($field:ident),* $(,)? }) => {
         impl Any for $type {
             fn any() -> BoxedStrategy<$type> {
-                let fields = ($({ let $field = Any::any(); $field },)*);
-                fields.prop_map(|($($field,)*)| $type { $($field),* }).boxed()
+                let all = Just($type::default()).boxed();
+                $(let all = (all, Any::any())
+                    .prop_map(|(all, $field)| $type { $field, ..all })
+                    .boxed();)*
+                all
             }
         }
     };
@@ -270,21 +275,6 @@ fn finished() -> impl Strategy<Value = Finished> {
         })
 }
 
-fn counts() -> impl Strategy<Value = Counts> {
-    (number(), number(), number(), number(), number(), number(), number(), number()).prop_map(
-        |(total, waiting, ready, dispatched, done, failed, cancelled, recomputed)| Counts {
-            total,
-            waiting,
-            ready,
-            dispatched,
-            done,
-            failed,
-            cancelled,
-            recomputed,
-        },
-    )
-}
-
 fn held() -> impl Strategy<Value = Held> {
     (instance(), task(), number(), tries()).prop_map(|(instance, first, count, tries)| Held {
         instance,
@@ -326,10 +316,11 @@ pub(crate) fn order() -> impl Strategy<Value = Order> {
         vec(held(), 0..3),
         vec(batch(), 0..20),
         vec((number(), number()), 0..5),
-        option::of(data_order()),
+        (option::of(data_order()), vec(gang_order(), 0..3)),
     )
         .prop_map(
-            |(acknowledged, prepare, assign, recall, cancel, disown, forget, discard, data)| {
+            |(acknowledged, prepare, assign, recall, cancel, disown, forget, discard, more)| {
+                let (data, gangs) = more;
                 Order {
                     discard,
                     data,
@@ -341,6 +332,8 @@ pub(crate) fn order() -> impl Strategy<Value = Order> {
                     disown,
                     forget,
                     leave: acknowledged % 2 == 1,
+                    heartbeat_micros: recall.rotate_left(7),
+                    gangs,
                 }
             },
         )
@@ -528,7 +521,7 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
 }
 
 pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
-    let before = (vec(held(), 0..5), vec(report(), 0..5));
+    let before = (vec(held(), 0..5), vec(report(), 0..5), vec(gang(), 0..3));
     let lease =
         (option::of(number()), option::of(number())).prop_map(|(allocation, leaves_in_micros)| {
             let allocation = allocation.map(AllocationId);
@@ -536,18 +529,31 @@ pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
         });
     let join =
         (number(), text(), resources(), before, (option::of(serving()), cache_room(), lease));
-    let join =
-        join.prop_map(|(incarnation, name, capacity, (held, reports), (serves, cache, lease))| {
-            Join { incarnation, name, capacity, held, reports, serves, cache, lease }
-        });
+    let join = join.prop_map(
+        |(incarnation, name, capacity, (held, reports, gangs), (serves, cache, lease))| Join {
+            incarnation,
+            name,
+            capacity,
+            held,
+            reports,
+            serves,
+            cache,
+            lease,
+            gangs,
+        },
+    );
     let flags = (any::<bool>(), any::<bool>());
-    let tasks = (vec(report(), 0..20), vec(held(), 0..5), vec(held(), 0..5));
-    let kept = vec((number(), number()), 0..5);
+    let staged = (vec(held(), 0..5), vec(held(), 0..5));
+    let tasks = (vec(report(), 0..20), vec(held(), 0..5), staged);
+    let kept = (vec((number(), number()), 0..5), vec(gang_report(), 0..3));
     let lent = option::of(subtree().prop_map(Box::new));
+    let lent = (lent, option::of(survey().prop_map(Box::new)));
     let besides = (option::of(changes()), lent, option::of(unwritten()), option::of(pace()));
     let update = (number(), tasks, flags, kept, besides).prop_map(
         |(number, (reports, returned, staged), (recalled, leaving), kept, besides)| {
-            let (cache, subtree, unwritten, pace) = besides;
+            let (staged, unstaged) = staged;
+            let (cache, (subtree, survey), unwritten, pace) = besides;
+            let (kept, gangs) = kept;
             Update {
                 number,
                 reports,
@@ -555,11 +561,14 @@ pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
                 recalled,
                 leaving,
                 staged,
+                unstaged,
                 kept,
                 cache,
                 subtree,
+                survey,
                 unwritten,
                 pace,
+                gangs,
             }
         },
     );

@@ -5,6 +5,7 @@ use super::super::quantity;
 use super::super::texts::Map;
 use clap::builder::{TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
+use falkon_core::limits::{GANG_NODES_MAX, NODE_RANKS_MAX};
 use falkon_core::task::{AUTO_MEMORY, MILLI, UNLIMITED};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use std::fmt;
@@ -73,6 +74,20 @@ option_kind!(
     value_parser!(u32).range(1..),
     |count: u32| count.max(1),
     number
+);
+option_kind!(
+    Nodes(u32) = "N",
+    "nodes",
+    value_parser!(u32).range(1..=i64::from(GANG_NODES_MAX)),
+    |count| count,
+    |count: u32| number(count.max(1))
+);
+option_kind!(
+    Ranks(u32) = "N",
+    "ranks",
+    value_parser!(u32).range(1..=i64::from(NODE_RANKS_MAX)),
+    |count| count,
+    |count: u32| (count > 0).then(|| count.to_string())
 );
 option_kind!(Priority(i32) = "N", "priority", value_parser!(i32), |priority| priority, number);
 option_kind!(
@@ -247,6 +262,38 @@ whole!(
     /// How many of something.
     Count(u32),
     "a whole number from 0 to 4294967295"
+);
+/// A whole number within bounds of its own.
+macro_rules! bounded {
+    ($(#[$doc:meta])* $name:ident, $max:expr, $expecting:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub(crate) struct $name(pub(crate) u32);
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let Count(count) = Count::deserialize(from)?;
+                if !(1..=$max).contains(&count) {
+                    let found = de::Unexpected::Unsigned(u64::from(count));
+                    return Err(de::Error::invalid_value(found, &$expecting));
+                }
+                Ok($name(count))
+            }
+        }
+    };
+}
+
+bounded!(
+    /// How many executors run a task together.
+    Nodes,
+    GANG_NODES_MAX,
+    "a whole number from 1 to 4096"
+);
+bounded!(
+    /// How many processes launchers start on each node of a task.
+    Ranks,
+    NODE_RANKS_MAX,
+    "a whole number from 1 to 65535"
 );
 whole!(
     /// How many of something, and at least one: 0 is taken as 1.

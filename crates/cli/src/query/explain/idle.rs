@@ -39,6 +39,7 @@ fn word(reason: IdleReason) -> &'static str {
         IdleReason::Drained => "drained",
         IdleReason::Suspended => "suspended",
         IdleReason::Emptied => "emptied",
+        IdleReason::Kept => "kept",
         IdleReason::Soon => "soon",
         IdleReason::Data => "data",
         IdleReason::Held => "held",
@@ -62,6 +63,11 @@ fn sentence(idle: &Idle) -> String {
         }
         IdleReason::Emptied => {
             "they are emptied for a task that needs more room than is free".to_owned()
+        }
+        IdleReason::Kept => {
+            "they are reserved for a task that runs on several nodes together, and begins when \
+             enough of them are free"
+                .to_owned()
         }
         IdleReason::Soon => {
             format!("{tasks} can run there: they are sent at the next opportunity")

@@ -1,9 +1,16 @@
 //! A run that took place, as far as its events tell: what a replay is built from.
 
+mod needs;
+mod rates;
+
+use falkon_core::data::stage::Usage;
+use falkon_core::dispatch::diffusion::PolicyName;
 use falkon_core::events::{Ended, Event, What};
 use falkon_core::result::Status;
 use falkon_core::task::{ExecutorId, InstanceId, MILLI, Time};
-use falkon_sim::{Nanos, NodeGroup, Recorded, TaskKind};
+use falkon_sim::{Nanos, NodeCache, NodeGroup, Recorded, TaskKind};
+use needs::{Gathered, Places};
+pub(super) use rates::Rates;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -70,6 +77,12 @@ pub(super) enum RecordError {
         /// The first of them.
         task: u64,
     },
+    /// Tasks wait for too many others, or have too many objects.
+    #[error("tasks wait for more than {most} others, or have as many objects, all together")]
+    Large {
+        /// How many they may have.
+        most: u64,
+    },
     /// No task got as far as an executor.
     #[error("no task of the run was started, so there is nothing to replay")]
     NoneRan,
@@ -88,7 +101,20 @@ struct Row {
     ended: Time,
     run_micros: u64,
     succeeded: bool,
+    tries: u32,
     ran: bool,
+    staged: Staged,
+}
+
+/// The place and the time at which a task ran, and the sources of its inputs.
+#[derive(Debug, Clone, Copy)]
+struct Staged {
+    executor: Option<ExecutorId>,
+    dispatched: Time,
+    started: Time,
+    ended: Time,
+    micros: u64,
+    usage: Usage,
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +125,9 @@ struct Instance {
     noops: u64,
     rows: Vec<Row>,
     unknown: Unknown,
+    needs: Gathered,
+    /// Tries that were lost with their executors.
+    lost: Lost,
 }
 
 /// What happened in a run and cannot be replayed.
@@ -117,24 +146,56 @@ pub(super) struct Unknown {
 #[derive(Debug)]
 struct Executor {
     slots: u32,
+    cache: Option<NodeCache>,
     joined: Time,
     gone: Option<Time>,
+}
+
+/// Rows of tasks, any of which may be there several times.
+#[derive(Debug, Default)]
+struct Lost {
+    firsts: Vec<u64>,
+    ends: Vec<u64>,
+}
+
+impl Lost {
+    fn add(&mut self, run: &falkon_core::events::Run) {
+        self.firsts.push(run.first.0);
+        self.ends.push(run.first.0.saturating_add(run.count));
+    }
+
+    fn sort(&mut self) {
+        self.firsts.sort_unstable();
+        self.ends.sort_unstable();
+    }
+
+    /// In how many of the rows a task is, once they are sorted.
+    fn of(&self, task: u64) -> u32 {
+        let upto = |all: &[u64]| all.partition_point(|one| *one <= task);
+        u32::try_from(upto(&self.firsts) - upto(&self.ends)).unwrap_or(u32::MAX)
+    }
 }
 
 /// Takes in the events of a run.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     wanted: Option<String>,
-    names: BTreeMap<InstanceId, Arc<str>>,
+    names: BTreeMap<InstanceId, (Arc<str>, PolicyName)>,
     instances: BTreeMap<InstanceId, Instance>,
     executors: BTreeMap<ExecutorId, Executor>,
     missing: u64,
+    /// When the dispatcher last gave an executor up, or started.
+    last_gone: Option<Time>,
 }
 
 /// A run that can be replayed.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) name: String,
+    /// The policy that sent its tasks.
+    pub(super) policy: PolicyName,
+    /// How fast inputs came.
+    pub(super) rates: Rates,
     pub(super) tasks: Arc<Recorded>,
     pub(super) kind: TaskKind,
     /// From the first submission to the last end, in seconds.
@@ -155,21 +216,24 @@ impl Record {
     fn is_wanted(&self, instance: InstanceId) -> bool {
         let Some(wanted) = &self.wanted else { return true };
         wanted.parse() == Ok(instance.0)
-            || self.names.get(&instance).is_some_and(|name| **name == **wanted)
+            || self.names.get(&instance).is_some_and(|(name, _)| **name == **wanted)
     }
 
     /// Takes in an event; one that repeats what is known says only who is there.
     pub(super) fn add(&mut self, event: &Event, repeats: bool) {
         match &event.what {
-            What::InstanceCreated { instance, name } => {
-                self.names.insert(*instance, name.clone());
+            What::InstanceCreated { instance, name, policy } => {
+                self.names.insert(*instance, (name.clone(), *policy));
             }
-            What::ExecutorJoined { executor, capacity, .. } => {
+            What::ExecutorJoined { executor, capacity, cache_bytes, .. } => {
                 let slots = (capacity.cpus_milli / MILLI).max(1);
-                let new = Executor { slots, joined: event.at, gone: None };
+                let cache = NodeCache { bytes: *cache_bytes, ..NodeCache::default() };
+                let cache = (*cache_bytes > 0).then_some(cache);
+                let new = Executor { slots, cache, joined: event.at, gone: None };
                 self.executors.entry(*executor).or_insert(new);
             }
             What::ExecutorGone { executor, .. } => {
+                self.last_gone = Some(event.at);
                 if let Some(executor) = self.executors.get_mut(executor) {
                     executor.gone.get_or_insert(event.at);
                 }
@@ -191,10 +255,21 @@ impl Record {
                 instance.sleeps += u64::from(command.split(' ').next() == Some("@sleep"));
                 instance.noops += u64::from(command.split(' ').next() == Some("@noop"));
             }
-            What::Requeued { run, .. } if self.is_wanted(run.instance) => {
+            What::Waits(waits) if self.is_wanted(waits.run.instance) => {
+                self.instances.entry(waits.run.instance).or_default().needs.wait(waits);
+            }
+            What::Uses(uses) if self.is_wanted(uses.run.instance) => {
+                self.instances.entry(uses.run.instance).or_default().needs.use_(uses);
+            }
+            // A task that comes back when its executor is given up was lost with it; it is lost in
+            // the replay too. What failed comes back by itself.
+            What::Requeued { run, .. }
+                if self.is_wanted(run.instance) && self.last_gone == Some(event.at) =>
+            {
                 let instance = self.instances.entry(run.instance).or_default();
                 let lost = &mut instance.unknown.lost_tries;
                 *lost = lost.saturating_add(run.count);
+                instance.lost.add(run);
             }
             What::Ended(ended) if self.is_wanted(ended.run.instance) => {
                 self.instances.entry(ended.run.instance).or_default().ended(ended);
@@ -221,12 +296,13 @@ impl Record {
             return Err(RecordError::Missing { missing: self.missing });
         }
         let name = self.name_of(id);
-        instance.run(name, &self.executors)
+        let policy = self.names.get(&id).map(|(_, policy)| *policy).unwrap_or_default();
+        instance.run(name, policy, &self.executors)
     }
 
     fn name_of(&self, instance: InstanceId) -> String {
-        let name = self.names.get(&instance).filter(|name| !name.is_empty());
-        name.map_or_else(|| instance.0.to_string(), |name| name.to_string())
+        let known = self.names.get(&instance).filter(|(name, _)| !name.is_empty());
+        known.map_or_else(|| instance.0.to_string(), |(name, _)| name.to_string())
     }
 }
 
@@ -255,13 +331,23 @@ impl Instance {
             ended: ended.ended,
             run_micros: ended.run_micros(),
             succeeded: ended.outcome.status() == Status::Done,
+            tries: ended.attempts,
             ran,
+            staged: Staged {
+                executor: ended.executor,
+                dispatched: ended.dispatched,
+                started: ended.started,
+                ended: ended.ended,
+                micros: ended.staging_micros,
+                usage: *usage,
+            },
         });
     }
 
     fn run(
         mut self,
         name: String,
+        policy: PolicyName,
         executors: &BTreeMap<ExecutorId, Executor>,
     ) -> Result<Run, RecordError> {
         // Tasks have their numbers in the order in which they were accepted.
@@ -280,15 +366,21 @@ impl Instance {
         if ended > submitted {
             return Err(RecordError::Headless { ended, submitted });
         }
+        let mut lost = std::mem::take(&mut self.lost);
+        lost.sort();
         let ran = || self.rows.iter().filter(|row| row.ran);
         let first = ran().map(|row| row.queued).min().ok_or(RecordError::NoneRan)?;
         let last = ran().map(|row| row.ended).max().unwrap_or(first);
         let origin = Time(first.0.saturating_sub(LEAD_MICROS));
-        let mut tasks = Recorded::default();
+        let (mut tasks, mut places) = (Recorded::default(), Places::default());
+        let mut staged: Vec<(u64, Staged)> = Vec::new();
         let (mut done, mut failed) = (0_u64, 0_u64);
         for row in ran() {
             let (at, run) = (nanos(row.queued.since(origin)), nanos(row.run_micros));
-            tasks.add(row.count, at, run, row.succeeded);
+            let failures = row.tries.saturating_sub(1).saturating_sub(lost.of(row.first));
+            tasks.add_retried(row.count, at, run, row.succeeded, failures);
+            places.push(row.first, row.count);
+            staged.push((tasks.tasks(), row.staged));
             let sum = if row.succeeded { &mut done } else { &mut failed };
             *sum = row.count.saturating_add(*sum);
         }
@@ -296,14 +388,23 @@ impl Instance {
         if there.is_empty() {
             return Err(RecordError::NoExecutors);
         }
+        let bytes_of = |place| {
+            let row = staged.partition_point(|(end, _)| *end <= place);
+            staged.get(row).map_or(0, |(_, staged)| staged.usage.all().bytes)
+        };
+        let needs = std::mem::take(&mut self.needs).needs(&places, bytes_of)?;
+        let rates = Rates::of(ran().map(|row| (row.count, row.staged)));
         Ok(Run {
             name,
-            tasks: Arc::new(tasks),
+            policy,
+            rates,
             kind: match self.submissions {
+                _ if needs.have_objects() => TaskKind::Compute,
                 all if all == self.noops => TaskKind::Noop,
                 all if all == self.sleeps => TaskKind::Sleep,
                 _ => TaskKind::Compute,
             },
+            tasks: Arc::new(tasks.with_needs(needs)),
             makespan_s: last.since(first) as f64 / 1e6,
             done,
             failed,
@@ -333,11 +434,15 @@ fn groups<'a>(
         let until = gone.map(|gone| nanos(gone.since(origin)));
         match groups.last_mut() {
             Some(group)
-                if (group.slots, group.from, group.until) == (executor.slots, from, until) =>
+                if (group.slots, group.cache, group.from, group.until)
+                    == (executor.slots, executor.cache, from, until) =>
             {
                 group.count += 1;
             }
-            _ => groups.push(super::group(1, executor.slots, from, until)),
+            _ => groups.push(NodeGroup {
+                cache: executor.cache,
+                ..super::group(1, executor.slots, from, until)
+            }),
         }
     }
     groups

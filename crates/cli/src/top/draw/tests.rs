@@ -5,6 +5,7 @@ use super::super::board::{Board, Key, News, Order};
 use super::draw;
 use crate::query::Action;
 use falkon_core::data::stage::{CacheState, Count, Usage};
+use falkon_core::dispatch::Standing;
 use falkon_core::result::Counts;
 use falkon_core::task::{ExecutorId, InstanceId, Resources, Time};
 use falkon_wire::message::{CacheStatus, ExecutorStatus, InstanceStatus, Status};
@@ -66,6 +67,53 @@ fn screen(board: &Board, (wide, high): (u16, u16)) -> Vec<String> {
     let cell = |x, y| buffer[(x, y)].symbol().to_owned();
     let lines = (0..high).map(|y| (0..wide).map(|x| cell(x, y)).collect::<String>());
     lines.map(|line| line.trim_end().to_owned()).collect()
+}
+
+#[test]
+fn the_tree_of_relays_takes_the_place_of_the_executors() {
+    let relay = |name: &str, depth, ended, away_micros| Standing {
+        name: name.to_owned(),
+        depth,
+        nodes: 640,
+        cpus_milli: 2_560_000,
+        used_milli: 1_280_500,
+        running: 1280,
+        ahead: 96,
+        ended,
+        away_micros,
+    };
+    let at = |at_s, ended| {
+        let mut status = status(at_s, 500_000);
+        status.executors[0].nodes = Some(640);
+        let below = relay("rack\x1b[2J", 1, ended / 2, None);
+        status.executors[0].relays = vec![relay("site-a", 0, ended, None), below];
+        status.away = vec![relay("site-b", 0, 7, Some(90_000_000))];
+        status
+    };
+    let mut board = Board::default();
+    board.take(News::Status(at(60, 1_000_000)));
+    board.take(News::Status(at(70, 1_010_000)));
+    assert!(screen(&board, (80, 24))[23].contains("tab executors"));
+    board.press(Key::OtherList);
+    assert!(screen(&board, (80, 24))[23].contains("tab relays"));
+    board.press(Key::OtherList);
+    board.press(Key::Down);
+    let lines = screen(&board, (80, 24));
+    let relays = lines.iter().position(|line| line.contains(" relays: 3 ")).unwrap();
+    let expected = [
+        "STATE          RELAY                NODES           CPUS RUNNING AHEAD   /S",
+        "connected      site-a                 640 1280.5 of 2560    1280    96 1000",
+        "connected        rack [2J             640 1280.5 of 2560    1280    96  500",
+        "away 1 min 30 s site-b                640 1280.5 of 2560    1280    96",
+    ];
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let shown: Vec<String> = lines[relays + 1..][..4].iter().map(|line| words(line)).collect();
+    assert_eq!(shown, expected.map(words), "{}", lines.join("\n"));
+    assert!(lines[relays + 3].contains("  rack [2J"), "{}", lines.join("\n"));
+    assert!(lines[23].contains("tab instances"));
+    // The last relay goes while its list is shown.
+    board.take(News::Status(status(71, 500_000)));
+    assert!(screen(&board, (80, 24)).iter().any(|line| line.contains(" executors: 3 ")));
 }
 
 fn board() -> Board {

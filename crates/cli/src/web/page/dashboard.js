@@ -520,10 +520,36 @@
   }).observe(at("timeline-plot"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => line.plot && line.plot.redraw(false));
 
+  /** The matrix of transfers: a row for who had bytes, a column for whom they came from. */
+  let matrix = "";
+  const showTransfers = (transfers) => {
+    const { executors, store, rows, others, elsewhere } = transfers;
+    const text = JSON.stringify(transfers);
+    if (text === matrix) return;
+    matrix = text;
+    at("transfers-part").hidden = executors.length === 0 && elsewhere === 0;
+    const columns = ["store", ...executors, "others"];
+    const cells = rows.map((row, place) => [store[place], ...row, others[place]]);
+    const most = Math.max(1, ...cells.flat());
+    const head = columns.map((name) => element("th", { scope: "col" }, name));
+    const body = cells.map((row, place) => element("tr", {},
+      element("th", { scope: "row" }, executors[place]), ...row.map((value) => {
+        const cell = element("td", {}, value === 0 ? "–" : bytes(value));
+        const share = value === 0 ? 0 : 4 + Math.round(value * 26 / most);
+        cell.style.background = `color-mix(in srgb, var(--c0) ${share}%, transparent)`;
+        return cell;
+      })));
+    at("transfers-table").replaceChildren(
+      element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Had by"), ...head)),
+      element("tbody", {}, ...body));
+    at("transfers-note").textContent = `Bytes from the store, and from the caches of other executors: those that ` +
+      `moved most.${elsewhere ? ` Further ${bytes(elsewhere)} were had by others, or by and from executors that are gone.` : ""}`;
+  };
+
   // What comes once a second
 
   const show = (board) => {
-    const { tasks, executors, cpus, data, failures, events } = board;
+    const { tasks, executors, cpus, data, failures, events, transfers } = board;
     const state = board.lost ? `no answer from the dispatcher, trying again: ${board.lost}`
       : events.behind ? "live; reading what happened before" : "live";
     const shown = at("state");
@@ -571,6 +597,7 @@
       `${bytes(data.capacity_bytes)}. ${inputs ? `Of ${count(inputs)} inputs read by executors that are here, ` +
       `${share(data.own)} came from the own cache, ${share(data.peer)} from other executors, ` +
       `${share(data.store)} from the store.` : ""}`;
+    showTransfers(transfers);
     if (tasksForm.elements.instance.value === "" && board.instances.shown.length && !shownTasks.instance) {
       tasksForm.elements.instance.value = board.instances.shown[0].id;
       begin();

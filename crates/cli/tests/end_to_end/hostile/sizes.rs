@@ -293,6 +293,7 @@ fn an_executor_that_lies_about_tasks_of_others_changes_nothing() {
     // restarts of the dispatcher. Whoever may be an executor is sent such tasks.)
     poll("two tasks run", || access.instance(&id)["dispatched"] == 2);
     let join = Join {
+        gangs: Vec::new(),
         serves: None,
         cache: Default::default(),
         lease: Lease::default(),

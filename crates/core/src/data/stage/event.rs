@@ -612,6 +612,8 @@ pub struct Changes {
     /// Objects that are broadcast, and an executor that was to send each and of
     /// which nothing was heard.
     pub silent: Vec<(ObjectId, ExecutorId)>,
+    /// Bytes that have come from the caches of other executors since that was told last.
+    pub moved: Vec<(ExecutorId, u64)>,
 }
 
 /// How a cache stands, and what it has done.

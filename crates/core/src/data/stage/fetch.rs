@@ -428,6 +428,9 @@ impl Stage {
 
     /// Something has come; if it `lasts`, what went wrong before is forgiven.
     pub(super) fn headway(&mut self, object: ObjectId, source: Source, bytes: u64, lasts: bool) {
+        if let Source::Peer(executor) = source {
+            self.moved.add(executor, bytes);
+        }
         let Some(item) = self.items.get_mut(&object) else { return };
         let Some(making) = item.making.as_mut() else { return };
         making.from.insert(source);

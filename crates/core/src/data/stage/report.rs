@@ -3,6 +3,7 @@
 use super::Stage;
 use super::event::{CacheState, Changes};
 use crate::data::limits::CHANGES_OBJECTS_MAX;
+use crate::task::ExecutorId;
 
 impl Stage {
     /// Whether there is anything to tell.
@@ -43,7 +44,13 @@ impl Stage {
         CacheState { capacity: cache.capacity(), used: cache.used(), usage: self.totals() }
     }
 
+    /// How many bytes have come from which executors since the last call.
+    pub fn take_moved(&mut self) -> Vec<(ExecutorId, u64)> {
+        self.moved.take()
+    }
+
     pub(super) fn tell_anew(&mut self) {
+        self.moved.clear();
         self.anew = true;
         self.lend_anew();
         self.told.clear();

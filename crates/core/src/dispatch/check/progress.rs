@@ -8,7 +8,7 @@ impl Dispatcher {
     /// Where an executor is idle, no task waits that it could run, unless something
     /// is under way for it.
     pub(super) fn check_progress(&self) -> Result<(), CheckError> {
-        let free = self.fleet.available().any(|id| self.fleet[id].in_flight.is_empty());
+        let free = self.fleet.available().any(|id| self.fleet[id].has_nothing());
         ensure!(
             !free
                 || self.has_unplaced()
@@ -23,13 +23,16 @@ impl Dispatcher {
     /// idle executor could run.
     fn waits_in_vain(&self) -> bool {
         let is_idle = self.fleet.iter().all(|executor| {
-            executor.in_flight.is_empty() && executor.connection.is_some() && !executor.leaving
+            executor.has_nothing() && executor.connection.is_some() && !executor.leaving
         });
         let runs_somewhere = |need: NeedId, lasts_micros: u64| {
             let need = &self.needs[need];
-            self.fleet.iter().any(|found| {
+            let able = self.fleet.iter().filter(|found| {
                 found.takes_tasks() && found.offers(need) && found.outlasts(self.now, lasts_micros)
-            })
+            });
+            let nodes = need.nodes as usize;
+            able.take(nodes).count() == nodes
+                && !(need.is_gang() && self.gangs.are_tokens_on_their_way())
         };
         is_idle
             && !self.placement.is_anything_coming()

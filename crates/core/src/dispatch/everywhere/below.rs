@@ -109,8 +109,9 @@ impl Dispatcher {
             dispatched: self.now,
             counted_micros,
             row_bytes: row_bytes.div_ceil(count.max(1)),
-            // They wait for room below.
-            is_staged: true,
+            is_staged: false,
+            is_gang: false,
+            is_below: true,
         };
         executor.send(id, in_flight, &self.needs, 0);
         instance.tasks.take(first, count);

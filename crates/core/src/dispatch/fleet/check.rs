@@ -1,7 +1,6 @@
 //! What must hold of executors and of the lists that they stand in.
 
 use super::{Executor, Fleet};
-use crate::dispatch::Order;
 use crate::dispatch::check::{CheckError, ensure};
 use crate::dispatch::needs::Needs;
 use std::collections::BTreeMap;
@@ -17,6 +16,8 @@ impl Fleet {
             let id = executor.id;
             let listed = self.reserved.contains(&id);
             ensure!(listed == executor.reserved.is_some(), "executor {id}: misreserved");
+            let kept = self.kept.contains(&id);
+            ensure!(kept == executor.kept_until.is_some(), "executor {id}: kept, or not");
             let Some(connection) = executor.connection else { continue };
             let mine = self.registry.of(connection) == Some(id);
             ensure!(mine, "executor {id} is connected but not listed");
@@ -25,7 +26,7 @@ impl Fleet {
             let turned = self.roster.find(id).is_some_and(|found| found.turn == Some(*turn));
             ensure!(turned, "executor {id} is available under a stale turn");
         }
-        for id in self.new_room.iter().chain(&self.reserved) {
+        for id in self.new_room.iter().chain(&self.reserved).chain(&self.kept) {
             ensure!(self.contains(*id), "executor {id} is gone and listed");
         }
         let outlived = self.registry.ids().find(|id| !self.roster.contains_key(id));
@@ -44,6 +45,7 @@ impl Fleet {
     pub(in crate::dispatch) fn check_without_tasks(&self) -> Result<(), CheckError> {
         ensure!(self.prefetched.is_empty(), "tasks that are gone are prefetched");
         ensure!(self.reserved.is_empty(), "an executor is emptied for nothing");
+        ensure!(self.kept.is_empty(), "an executor is kept for nothing");
         let reserved = self.roster.values().any(|executor| executor.reserved.is_some());
         ensure!(!reserved, "emptied for nothing");
         Ok(())
@@ -55,7 +57,7 @@ impl Fleet {
         for executor in self.roster.values() {
             let id = executor.id;
             let is_told = executor.connection.is_none()
-                || executor.order == Order::default()
+                || executor.order.is_empty()
                 || self.orders.is_later(id);
             ensure!(is_told, "executor {id}: an order that is never sent");
             if !self.new_room.contains(&id) {
@@ -94,17 +96,21 @@ impl Fleet {
 fn check_tasks(executor: &Executor, needs: &Needs) -> Result<(), CheckError> {
     let id = executor.id;
     let mut counts: BTreeMap<_, u64> = BTreeMap::new();
-    for ((_, first), run) in &executor.in_flight {
+    for ((_, first), run) in executor.in_flight.iter() {
         ensure!(*first == run.first, "executor {id}: misfiled run {first}");
         *counts.entry(run.need).or_default() += run.count;
     }
     let mut free = executor.capacity.clone();
+    for resources in executor.gangs.values() {
+        ensure!(free.fits(resources), "executor {id}: gangs have more than its room");
+        free.take(resources, 1);
+    }
     for (need, load) in executor.loads.iter() {
         let resources = &needs[need].resources;
         let fits = free.count_of(resources, load.slotted);
         ensure!(fits == load.slotted, "executor {id} has more than its room");
         free.take(resources, load.slotted);
-        let counted = counts.remove(&need) == Some(load.slotted + load.prefetched + load.staged);
+        let counted = counts.remove(&need) == Some(load.slotted + load.prefetched + load.resting);
         ensure!(counted, "executor {id}: load and tasks in flight differ");
     }
     ensure!(counts.is_empty(), "executor {id}: tasks without load");

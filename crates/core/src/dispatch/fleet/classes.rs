@@ -3,10 +3,10 @@
 use super::Fleet;
 use super::executor::Executor;
 use crate::dispatch::needs::Needs;
-use crate::dispatch::subtree::{Lender, NodeClass, Subtree};
+use crate::dispatch::subtree::{NodeClass, Subtree};
 use crate::limits::{NODE_CLASSES_MAX, SUBTREE_RELAYS_MAX};
 use crate::task::{ExecutorId, Resources, Time};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// What a node offers, and whether it has a cache.
 type Kind = (Resources, bool);
@@ -63,14 +63,14 @@ impl Classes {
 
     fn add_relays(&mut self, executor: &Executor) {
         for relay in executor.subtree.iter().flat_map(|subtree| &subtree.relays) {
-            self.relays.insert(relay.identity, executor.id);
+            self.relays.insert(*relay, executor.id);
         }
     }
 
     pub(super) fn remove_relays(&mut self, executor: &Executor) {
         for relay in executor.subtree.iter().flat_map(|subtree| &subtree.relays) {
-            if self.relays.get(&relay.identity) == Some(&executor.id) {
-                self.relays.remove(&relay.identity);
+            if self.relays.get(relay) == Some(&executor.id) {
+                self.relays.remove(relay);
             }
         }
     }
@@ -115,15 +115,15 @@ fn common(one: &Resources, other: &Resources) -> Resources {
 }
 
 impl Fleet {
-    /// The relays here and below, one below the relay that lends this dispatcher's
-    /// executors, and the nodes.
-    pub(in crate::dispatch) fn subtree(&self) -> (Vec<Lender>, Vec<NodeClass>) {
-        let here: BTreeSet<ExecutorId> = self.classes.relays.values().copied().collect();
-        let lists = here.iter().filter_map(|id| self[*id].subtree.as_deref());
-        let below = lists.flat_map(|subtree| &subtree.relays);
-        let deeper =
-            |relay: &Lender| Lender { depth: relay.depth.saturating_add(1), ..relay.clone() };
-        (below.map(deeper).collect(), self.classes.listed())
+    /// The relays here and below, and the nodes.
+    pub(in crate::dispatch) fn subtree(&self) -> (Vec<u64>, Vec<NodeClass>) {
+        (self.classes.relays.keys().copied().collect(), self.classes.listed())
+    }
+
+    /// How many nodes there are, here and below relays.
+    pub(in crate::dispatch) fn node_count(&self) -> u64 {
+        let count = self.classes.nodes.values().sum::<u128>();
+        u64::try_from(count).unwrap_or(u64::MAX)
     }
 
     /// An executor other than this one that is, or has below it, one of the relays
@@ -135,8 +135,7 @@ impl Fleet {
         subtree: &Subtree,
     ) -> Option<ExecutorId> {
         let classes = &self.classes;
-        let mut others =
-            subtree.relays.iter().filter_map(|relay| classes.relays.get(&relay.identity));
+        let mut others = subtree.relays.iter().filter_map(|relay| classes.relays.get(relay));
         let other = others.find(|other| **other != id).copied();
         let processes = classes.processes.get(&self[id].incarnation);
         let was_replaced = processes.is_some_and(|found| found.before == Some(subtree.process));

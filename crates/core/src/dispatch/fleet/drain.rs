@@ -19,8 +19,8 @@ impl Fleet {
     /// Has an executor give back all that it has not started.
     pub(super) fn recall_all(&mut self, id: ExecutorId) {
         let executor = &mut self.roster[id];
-        executor.order.recall = executor.in_flight_count();
-        executor.recalling = executor.order.recall > 0;
+        executor.order.edit().recall = executor.in_flight_count();
+        executor.recalling = executor.in_flight_count() > 0;
         executor.stalled |= executor.recalling;
         self.orders.send(id);
     }

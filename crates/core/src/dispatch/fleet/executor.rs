@@ -1,6 +1,8 @@
 //! What a dispatcher knows of an executor: its room, its tasks, its silence.
 
+use super::in_flights::InFlights;
 use super::loads::{Load, Loads};
+use super::orders::Draft;
 use crate::data::declared::{CacheRoom, Serving};
 use crate::data::stage::CacheState;
 use crate::dispatch::instance::QueueKey;
@@ -8,8 +10,13 @@ use crate::dispatch::needs::{DataNeed, Need, NeedId, Needs};
 use crate::dispatch::queues::Takes;
 use crate::dispatch::shelf::Room;
 use crate::dispatch::subtree::Subtree;
-use crate::dispatch::{BatchId, ConnectionId, Held, Join, Order};
-use crate::limits::PREFETCH_TASKS_MAX;
+use crate::dispatch::{BatchId, ConnectionId, Held, Join};
+use crate::gang::GangKey;
+use crate::heartbeats::Pulse;
+use crate::limits::{
+    PREFETCH_TASK_MICROS_MAX, PREFETCH_TASKS_MAX, RELAY_PREFETCH_TASK_MICROS_MAX,
+    RELAY_PREFETCH_TASKS_MAX, RELAY_RUNS_MAX, RELAY_SPENT_MICROS,
+};
 use crate::result::Tries;
 use crate::runset::RunSet;
 use crate::task::{AllocationId, ExecutorId, InstanceId, Resources, TaskId, Time};
@@ -37,6 +44,12 @@ pub(in crate::dispatch) struct InFlight {
     /// They have ended and hold nothing; they are reported when what they wrote is
     /// safe.
     pub(in crate::dispatch) is_staged: bool,
+    /// They run on several executors each, of which this is the first: the gang has their
+    /// room.
+    pub(in crate::dispatch) is_gang: bool,
+    /// Each is for one executor below a relay and waits for room there: they hold none
+    /// of the relay's.
+    pub(in crate::dispatch) is_below: bool,
 }
 
 impl InFlight {
@@ -47,7 +60,13 @@ impl InFlight {
 
     /// What they use of an executor.
     pub(in crate::dispatch) fn used(&self, need: &Need) -> u128 {
-        if self.is_staged { 0 } else { need.weight(self.count) }
+        let is_using = self.holds_room() || (self.is_gang && !self.is_staged);
+        if is_using { need.weight(self.count) } else { 0 }
+    }
+
+    /// Whether they hold room of the executor, or wait there for some.
+    pub(in crate::dispatch) fn holds_room(&self) -> bool {
+        !self.is_staged && !self.is_below && !self.is_gang
     }
 }
 
@@ -59,10 +78,12 @@ pub(in crate::dispatch) struct Executor {
     pub(in crate::dispatch) connection: Option<ConnectionId>,
     pub(in crate::dispatch) capacity: Resources,
     pub(in crate::dispatch) free: Resources,
-    pub(in crate::dispatch) in_flight: BTreeMap<(InstanceId, u64), InFlight>,
+    pub(in crate::dispatch) in_flight: InFlights,
     pub(in crate::dispatch) in_flight_bytes: u64,
     pub(in crate::dispatch) loads: Loads,
     pub(in crate::dispatch) last_heard: Time,
+    /// How far apart its heartbeats are, as it was told.
+    pub(super) pulse: Pulse,
     /// It has missed heartbeats, and may be out of reach.
     pub(in crate::dispatch) is_missed: bool,
     pub(in crate::dispatch) last_report: Time,
@@ -74,8 +95,8 @@ pub(in crate::dispatch) struct Executor {
     pub(in crate::dispatch) recalling: bool,
     /// Tasks were asked back from it, and it has not reported since.
     pub(in crate::dispatch) stalled: bool,
-    /// Asked for tasks, it had none to give, and has not reported since.
-    pub(in crate::dispatch) spent: bool,
+    /// When it was asked for tasks and had none to give, if it has not reported since.
+    pub(super) spent_at: Option<Time>,
     /// It gave back unstarted what was taken to hold room, and has not
     /// reported since: the room that seems free there is not.
     pub(in crate::dispatch) misjudged: bool,
@@ -89,6 +110,11 @@ pub(in crate::dispatch) struct Executor {
     pub(in crate::dispatch) suspensions: u32,
     /// It is being emptied for a task that needs much room.
     pub(in crate::dispatch) reserved: Option<(InstanceId, QueueKey)>,
+    /// Its room is kept for a gang: other tasks get it only if they are known to end before
+    /// this.
+    pub(in crate::dispatch) kept_until: Option<Time>,
+    /// What gangs hold of its room.
+    pub(in crate::dispatch) gangs: BTreeMap<GangKey, Resources>,
     /// Its place among the available ones.
     pub(in crate::dispatch) turn: Option<u64>,
     /// Its key among those that tasks were sent ahead to.
@@ -112,7 +138,7 @@ pub(in crate::dispatch) struct Executor {
     /// Since when it has not, if it does not.
     pub(in crate::dispatch) idle_since: Time,
     /// What it is to be told next.
-    pub(in crate::dispatch) order: Order,
+    pub(in crate::dispatch) order: Draft,
     pub(in crate::dispatch) updates_seen: u64,
 }
 
@@ -135,23 +161,26 @@ impl Executor {
             connection: None,
             capacity: Resources::default(),
             free: Resources::default(),
-            in_flight: BTreeMap::new(),
+            in_flight: InFlights::default(),
             in_flight_bytes: 0,
             loads: Loads::default(),
             last_heard: Time::default(),
+            pulse: Pulse::default(),
             is_missed: false,
             last_report: Time::default(),
             mean_micros: 0,
             leaving: false,
             recalling: false,
             stalled: false,
-            spent: false,
+            spent_at: None,
             misjudged: false,
             faults: 0,
             suspended_until: None,
             drained: false,
             suspensions: 0,
             reserved: None,
+            kept_until: None,
+            gangs: BTreeMap::new(),
             turn: None,
             prefetched_key: None,
             serves: None,
@@ -163,7 +192,7 @@ impl Executor {
             is_lent: false,
             is_busy: false,
             idle_since: Time::default(),
-            order: Order::default(),
+            order: Draft::default(),
             updates_seen: 0,
         }
     }
@@ -186,9 +215,9 @@ impl Executor {
     }
 
     /// A disconnected executor has less time than a silent one.
-    pub(super) fn silence_allowed(&self, connected_micros: u64) -> u64 {
+    pub(super) fn silence_allowed(&self) -> u64 {
         if self.connection.is_some() {
-            connected_micros
+            self.pulse.lost_micros()
         } else {
             crate::limits::RECONNECT_GRACE_MICROS
         }
@@ -230,11 +259,15 @@ impl Executor {
         }
     }
 
-    /// Whether tasks of this need could ever run there.
+    /// Whether tasks of this need could ever run there. Of those that run on several
+    /// executors each, one node is meant.
     pub(in crate::dispatch) fn offers(&self, need: &Need) -> bool {
+        if need.is_gang() && (self.subtree.is_some() || self.capacity == Resources::default()) {
+            return false;
+        }
         let fits = match &self.subtree {
             None => self.capacity.fits(&need.resources),
-            Some(subtree) => subtree.fits(&need.resources, need.data > DataNeed::None),
+            Some(subtree) => subtree.runs(need),
         };
         fits && need.data <= self.data_offer()
     }
@@ -256,7 +289,21 @@ impl Executor {
         now: Time,
         lasts_micros: u64,
     ) -> bool {
-        self.reserved.is_none() && self.has_free(need, now, lasts_micros)
+        self.reserved.is_none()
+            && self.ends_in_time(now, Some(lasts_micros))
+            && self.has_free(need, now, lasts_micros)
+    }
+
+    /// Whether a task that is expected to last so long, if that is known, ends before a gang
+    /// begins for which the room is kept.
+    pub(in crate::dispatch) fn ends_in_time(&self, now: Time, lasts_micros: Option<u64>) -> bool {
+        let lasts = lasts_micros.filter(|micros| *micros > 0);
+        self.kept_until.is_none_or(|until| lasts.is_some_and(|micros| now.after(micros) <= until))
+    }
+
+    /// Whether it has neither tasks nor room that gangs hold.
+    pub(in crate::dispatch) fn has_nothing(&self) -> bool {
+        self.in_flight.is_empty() && self.gangs.is_empty()
     }
 
     /// The same, whether it is being emptied or not.
@@ -272,7 +319,7 @@ impl Executor {
     /// well of which no task fits its free room.
     pub(in crate::dispatch) fn takes(&self, wide: bool) -> Takes<'_> {
         let data = self.data_offer();
-        let instant = self.loads.prefetched() * 2 <= PREFETCH_TASKS_MAX;
+        let instant = self.loads.prefetched() * 2 <= self.ahead_max();
         Takes {
             free: Room { resources: &self.free, data },
             capacity: Room { resources: &self.capacity, data },
@@ -281,13 +328,40 @@ impl Executor {
         }
     }
 
+    /// Whether it has no tasks to give, as far as is known: it had none, and has not reported
+    /// since. A relay is asked again after a while, as it may have got some in other ways: its
+    /// dispatcher gives none while executors may come back to it.
+    pub(in crate::dispatch) fn is_spent(&self, now: Time) -> bool {
+        let is_over = |at: Time| self.subtree.is_some() && now >= at.after(RELAY_SPENT_MICROS);
+        self.spent_at.is_some_and(|at| !is_over(at))
+    }
+
+    /// How many tasks may be sent ahead of free slots there.
+    pub(in crate::dispatch) fn ahead_max(&self) -> u64 {
+        let nodes = self.subtree.as_ref().map_or(1, |subtree| subtree.node_count());
+        PREFETCH_TASKS_MAX.saturating_mul(nodes.max(1)).min(RELAY_PREFETCH_TASKS_MAX)
+    }
+
+    /// The mean run time of tasks up to which one is sent ahead for each slot.
+    pub(in crate::dispatch) fn one_ahead_micros_max(&self) -> u64 {
+        match self.subtree {
+            None => PREFETCH_TASK_MICROS_MAX,
+            Some(_) => RELAY_PREFETCH_TASK_MICROS_MAX,
+        }
+    }
+
+    /// Whether it is a relay that has tasks in as many runs as it can say.
+    pub(in crate::dispatch) fn has_many_runs(&self) -> bool {
+        self.subtree.is_some() && self.in_flight.len() >= RELAY_RUNS_MAX
+    }
+
     /// How many tasks of a need run side by side there.
     pub(in crate::dispatch) fn slots_for(&self, need: &Need) -> u64 {
         match &self.subtree {
             None => self.capacity.count_of(&need.resources, PREFETCH_TASKS_MAX),
             Some(subtree) => {
                 let caches = need.data > DataNeed::None;
-                subtree.count_of(&need.resources, caches, PREFETCH_TASKS_MAX)
+                subtree.count_of(&need.resources, caches, RELAY_PREFETCH_TASKS_MAX)
             }
         }
     }
@@ -299,8 +373,45 @@ impl Executor {
             || self.leaves_at.is_none_or(|leaves| now.after(estimate_micros) <= leaves)
     }
 
-    /// Counts tasks as sent: as many as fit hold their resources. The others
-    /// keep the executor busy for `each_nanos` each, as far as is known.
+    /// How long tasks of a need run that were sent ahead there, as far as is known.
+    pub(super) fn run_micros(&self, need: NeedId, needs: &Needs) -> u64 {
+        let each_nanos = self.loads.of(need).each_nanos;
+        each_nanos.saturating_mul(self.slots_for(&needs[need]).max(1)) / 1_000
+    }
+
+    /// The same of each need that it has tasks of.
+    pub(super) fn all_run_micros(&self, needs: &Needs) -> BTreeMap<NeedId, u64> {
+        self.loads.iter().map(|(need, _)| (need, self.run_micros(need, needs))).collect()
+    }
+
+    /// Counts tasks as sent that it has already, which run for so long as far as is known.
+    pub(super) fn add_anew(
+        &mut self,
+        instance: InstanceId,
+        run: InFlight,
+        needs: &Needs,
+        run_micros: u64,
+    ) {
+        let each_nanos = nanos_of(run_micros, self.slots_for(&needs[run.need]));
+        self.add(instance, run, needs, each_nanos);
+    }
+
+    /// A gang takes room there.
+    pub(super) fn take_for_gang(&mut self, key: GangKey, resources: &Resources) {
+        self.free.take(resources, 1);
+        self.gangs.insert(key, resources.clone());
+    }
+
+    /// A gang gives its room back: prefetched tasks move up.
+    pub(super) fn give_from_gang(&mut self, key: GangKey, needs: &Needs) {
+        if let Some(resources) = self.gangs.remove(&key) {
+            self.free.give(&resources, 1);
+            self.move_up(needs);
+        }
+    }
+
+    /// Counts tasks as sent: as many as fit hold their resources, but for those that no
+    /// node below a relay is large enough for any more. The others keep the executor busy for `each_nanos` each, as far as is known.
     pub(super) fn add(
         &mut self,
         instance: InstanceId,
@@ -309,15 +420,16 @@ impl Executor {
         each_nanos: u64,
     ) {
         let need = &needs[run.need];
-        let holding = if run.is_staged { 0 } else { run.count };
-        let slots = if need.instant { 0 } else { self.free.count_of(&need.resources, holding) };
+        let holding = if run.holds_room() { run.count } else { 0 };
+        let holds_none = need.instant || self.subtree.as_ref().is_some_and(|all| !all.runs(need));
+        let slots = if holds_none { 0 } else { self.free.count_of(&need.resources, holding) };
         self.free.take(&need.resources, slots);
         self.loads.change(needs, run.need, |load| {
             load.instant = need.instant;
             load.each_nanos = each_nanos;
             load.slotted += slots;
             load.prefetched += holding - slots;
-            load.staged += run.count - holding;
+            load.resting += run.count - holding;
         });
         self.in_flight_bytes += run.row_bytes * run.count;
         self.in_flight.insert((instance, run.first), run);
@@ -325,14 +437,15 @@ impl Executor {
 
     /// It is a relay, and this is below it: its tasks take their room anew.
     pub(super) fn resize(&mut self, subtree: Subtree, needs: &Needs) {
+        let run_micros = self.all_run_micros(needs);
         self.capacity = subtree.total();
         self.free = self.capacity.clone();
         self.subtree = Some(Box::new(subtree));
         self.in_flight_bytes = 0;
-        let loads = std::mem::take(&mut self.loads);
-        for ((instance, _), run) in std::mem::take(&mut self.in_flight) {
-            let each_nanos = loads.of(run.need).each_nanos;
-            self.add(instance, run, needs, each_nanos);
+        self.loads = Loads::default();
+        for ((instance, _), run) in std::mem::take(&mut self.in_flight).into_runs() {
+            let run_micros = run_micros.get(&run.need).copied().unwrap_or(0);
+            self.add_anew(instance, run, needs, run_micros);
         }
     }
 
@@ -362,7 +475,7 @@ impl Executor {
                 self.in_flight.insert((held.instance, until), right);
             }
             if run.first < from {
-                if let Some(left) = self.in_flight.get_mut(&key) {
+                if let Some(left) = self.in_flight.find_mut(&key) {
                     left.count = from - run.first;
                 }
             } else {
@@ -373,13 +486,16 @@ impl Executor {
         }
     }
 
-    /// Tasks of `held` hold nothing any more. Returns those that did before.
+    /// Tasks of `held` hold nothing any more. Returns those that were not staged
+    /// before, as they were.
     pub(super) fn stage(&mut self, needs: &Needs, held: &Held) -> Vec<InFlight> {
         let mut staged = Vec::new();
         for run in self.take(held) {
-            if !run.is_staged {
+            if run.holds_room() {
                 self.release(needs, &run, false);
-                self.loads.change(needs, run.need, |load| load.staged += run.count);
+                self.loads.change(needs, run.need, |load| load.resting += run.count);
+            }
+            if !run.is_staged {
                 staged.push(run);
             }
             self.in_flight_bytes += run.row_bytes * run.count;
@@ -387,6 +503,25 @@ impl Executor {
             self.in_flight.insert((held.instance, run.first), run);
         }
         staged
+    }
+
+    /// What tasks of `held` had staged is lost: they hold room again, or wait for some.
+    /// Returns those that were staged, as they are now.
+    pub(super) fn unstage(&mut self, needs: &Needs, held: &Held) -> Vec<InFlight> {
+        let mut unstaged = Vec::new();
+        for run in self.take(held) {
+            if !run.is_staged {
+                self.in_flight_bytes += run.row_bytes * run.count;
+                self.in_flight.insert((held.instance, run.first), run);
+                continue;
+            }
+            let each_nanos = self.loads.of(run.need).each_nanos;
+            self.release(needs, &run, false);
+            let run = InFlight { is_staged: false, ..run };
+            self.add(held.instance, run, needs, each_nanos);
+            unstaged.push(run);
+        }
+        unstaged
     }
 
     /// Gives back the room of the tasks of a run that ended (or, if `unstarted`,
@@ -397,8 +532,8 @@ impl Executor {
             debug_assert!(false, "an executor gives back what it has");
             return 0;
         }
-        if run.is_staged {
-            self.loads.change(needs, need, |load| load.staged -= count);
+        if !run.holds_room() {
+            self.loads.change(needs, need, |load| load.resting -= count);
             return 0;
         }
         let resources = &needs[need].resources;
@@ -412,8 +547,15 @@ impl Executor {
             load.prefetched -= count - freed;
         });
         self.free.give(resources, freed);
-        self.loads.move_up(needs, &mut self.free);
+        self.move_up(needs);
         freed
+    }
+
+    /// Tasks that were sent ahead hold their resources, as many as there is room for.
+    fn move_up(&mut self, needs: &Needs) {
+        let subtree = self.subtree.as_deref();
+        let runs = |need: &Need| subtree.is_none_or(|subtree| subtree.runs(need));
+        self.loads.move_up(needs, &mut self.free, runs);
     }
 
     /// Orders that what it has of `wanted` be stopped. Returns how many tasks that
@@ -421,7 +563,7 @@ impl Executor {
     pub(super) fn cancel(&mut self, instance: InstanceId, wanted: &RunSet) -> u64 {
         let mut stopped = 0;
         let mut stop = |first: u64, count: u64, tries: Tries| {
-            self.order.cancel.push(Held { instance, first: TaskId(first), count, tries });
+            self.order.edit().cancel.push(Held { instance, first: TaskId(first), count, tries });
             stopped += count;
         };
         if wanted.run_count() > self.in_flight.len() {
@@ -479,9 +621,14 @@ impl Executor {
     }
 }
 
+/// For how long a task keeps an executor busy on which so many run side by side.
+pub(in crate::dispatch) fn nanos_of(micros: u64, slots: u64) -> u64 {
+    micros.min(1 << 50).saturating_mul(1_000) / slots.max(1)
+}
+
 /// The first run in flight with tasks at or after `at` and before `end`.
 pub(in crate::dispatch) fn in_flight_from(
-    in_flight: &BTreeMap<(InstanceId, u64), InFlight>,
+    in_flight: &InFlights,
     instance: InstanceId,
     at: u64,
     end: u64,

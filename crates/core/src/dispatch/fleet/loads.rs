@@ -2,7 +2,7 @@
 
 use crate::dispatch::check::{CheckError, ensure};
 use crate::dispatch::instance::QueueKey;
-use crate::dispatch::needs::{DataNeed, NeedId, Needs};
+use crate::dispatch::needs::{DataNeed, Need, NeedId, Needs};
 use crate::dispatch::rack::Rack;
 use crate::dispatch::shelf::{Room, Shelf};
 use crate::limits::AHEAD_NEEDS_MAX;
@@ -16,8 +16,9 @@ pub(in crate::dispatch) struct Load {
     pub(in crate::dispatch) slotted: u64,
     /// Tasks sent ahead: they start when others end.
     pub(in crate::dispatch) prefetched: u64,
-    /// Tasks that have ended and hold nothing, until what they wrote is safe.
-    pub(in crate::dispatch) staged: u64,
+    /// Tasks that hold nothing: those that have ended, until what they wrote is safe,
+    /// and those that wait for room below a relay.
+    pub(in crate::dispatch) resting: u64,
     /// They take no time, so hold nothing.
     pub(in crate::dispatch) instant: bool,
     /// For how long each of those sent ahead keeps the executor busy, in
@@ -97,7 +98,7 @@ impl Loads {
             (true, false) => self.ahead.remove(place_of(id)),
             _ => {}
         }
-        if after.slotted == 0 && after.prefetched == 0 && after.staged == 0 {
+        if after.slotted == 0 && after.prefetched == 0 && after.resting == 0 {
             self.by_need.remove(u64::from(id.0));
         }
     }
@@ -108,15 +109,20 @@ impl Loads {
     }
 
     /// Tasks that were sent ahead hold their resources from now on, as many as
-    /// there is room for: of each need that still fits, in turn. Costs nothing
+    /// there is room for: of each need that still fits and that `runs` there, in turn. Costs nothing
     /// where there is no room, however many needs wait for it.
-    pub(super) fn move_up(&mut self, needs: &Needs, free: &mut Resources) {
+    pub(super) fn move_up(
+        &mut self,
+        needs: &Needs,
+        free: &mut Resources,
+        runs: impl Fn(&Need) -> bool,
+    ) {
         // Mostly there is one need: there is nothing to look for.
         if self.by_need.len() == 1 {
             if self.waiting > 0
                 && let Some(only) = self.by_need.first()
             {
-                self.move_some_up(needs, NeedId(only as u32), free);
+                self.move_some_up(needs, NeedId(only as u32), free, runs);
             }
             return;
         }
@@ -125,14 +131,23 @@ impl Loads {
             let room = Room { resources: free, data: DataNeed::Cached };
             let (Some(place), _) = self.ahead.first(after, room, needs, |_| false) else { return };
             after = Some(place);
-            self.move_some_up(needs, place.1, free);
+            self.move_some_up(needs, place.1, free, &runs);
         }
     }
 
-    fn move_some_up(&mut self, needs: &Needs, id: NeedId, free: &mut Resources) {
+    fn move_some_up(
+        &mut self,
+        needs: &Needs,
+        id: NeedId,
+        free: &mut Resources,
+        runs: impl Fn(&Need) -> bool,
+    ) {
         let Some(load) = self.by_need.find_mut(u64::from(id.0)) else { return };
         let before = *load;
         let up = free.count_of(&needs[id].resources, before.prefetched);
+        if up == 0 || !runs(&needs[id]) {
+            return;
+        }
         free.take(&needs[id].resources, up);
         load.slotted += up;
         load.prefetched -= up;

@@ -2,12 +2,14 @@
 
 use super::Fleet;
 use super::executor::{Executor, InFlight};
+use super::in_flights::InFlights;
 use crate::data::stage::CacheState;
 use crate::dispatch::instance::QueueKey;
-use crate::dispatch::needs::Needs;
+use crate::dispatch::needs::{NeedId, Needs};
 use crate::dispatch::{ConnectionId, Join, Update};
-use crate::limits::{HEARTBEAT_LOST_MICROS, HEARTBEAT_MISSED_MICROS, RECONNECT_GRACE_MICROS};
-use crate::task::{ExecutorId, InstanceId, Time};
+use crate::gang::GangKey;
+use crate::limits::{HEARTBEAT_MISSED_MICROS, RECONNECT_GRACE_MICROS, RELAY_SPENT_MICROS};
+use crate::task::{ExecutorId, InstanceId, Resources, Time};
 use std::collections::BTreeMap;
 
 /// A number that an executor got.
@@ -22,11 +24,22 @@ pub(in crate::dispatch) struct Registered {
 #[derive(Debug)]
 pub(in crate::dispatch) struct Departed {
     pub(in crate::dispatch) incarnation: u64,
+    pub(in crate::dispatch) name: String,
+    /// When it was last heard.
+    pub(in crate::dispatch) heard: Time,
+    /// It had been asked to leave, or had said that it does.
+    pub(in crate::dispatch) was_leaving: bool,
     pub(in crate::dispatch) connection: Option<ConnectionId>,
     /// The queue that it was being emptied for.
     pub(in crate::dispatch) reserved: Option<(InstanceId, QueueKey)>,
     /// The tasks that it had.
-    pub(in crate::dispatch) in_flight: BTreeMap<(InstanceId, u64), InFlight>,
+    pub(in crate::dispatch) in_flight: InFlights,
+    /// How long those of each need run, as far as is known.
+    run_micros: BTreeMap<NeedId, u64>,
+    /// What gangs held of its room.
+    pub(in crate::dispatch) gangs: BTreeMap<GangKey, Resources>,
+    /// It was a relay: what it had staged may have been lost below it since.
+    is_relay: bool,
     /// Since when it had none.
     idle_since: Option<Time>,
 }
@@ -50,7 +63,7 @@ impl Fleet {
     }
 
     /// Takes in an executor that was registered, with what it had under its
-    /// number before.
+    /// number before. Returns what counts as staged no longer, until it says so again.
     pub(in crate::dispatch) fn admit(
         &mut self,
         id: ExecutorId,
@@ -58,12 +71,25 @@ impl Fleet {
         join: &Join,
         before: Option<Departed>,
         (needs, now): (&Needs, Time),
-    ) {
+    ) -> Vec<(InstanceId, InFlight)> {
         let mut executor = Executor::of(id, connection, join, now);
+        let mut unstaged = Vec::new();
         if let Some(before) = before {
             executor.idle_since = before.idle_since.unwrap_or(now);
-            for ((instance, _), run) in before.in_flight {
-                executor.add(instance, run, needs, 0);
+            // What gangs hold was not taken by what was sent ahead.
+            for (key, resources) in before.gangs {
+                if executor.free.fits(&resources) {
+                    executor.take_for_gang(key, &resources);
+                }
+            }
+            for ((instance, _), run) in before.in_flight.into_runs() {
+                let is_staged = run.is_staged && !before.is_relay;
+                let now = InFlight { is_staged, ..run };
+                if run.is_staged != is_staged {
+                    unstaged.push((instance, now));
+                }
+                let run_micros = before.run_micros.get(&now.need).copied().unwrap_or(0);
+                executor.add_anew(instance, now, needs, run_micros);
             }
         }
         self.knows_leases |= executor.leaves_at.is_some();
@@ -72,6 +98,8 @@ impl Fleet {
         // The answer to its registration acknowledges its reports.
         self.orders.send(id);
         self.new_room.insert(id);
+        self.tell_pulse(id, now);
+        unstaged
     }
 
     /// An executor speaks: notes what its update says of itself, acknowledges it,
@@ -84,16 +112,21 @@ impl Fleet {
         executor.updates_seen = update.number;
         if update.recalled {
             executor.recalling = false;
-            executor.spent = update.returned.is_empty();
+            executor.spent_at = update.returned.is_empty().then_some(now);
         } else if has_reports && !executor.recalling {
             executor.stalled = false;
         }
         executor.leaving |= update.leaving;
         if has_reports {
             executor.misjudged = false;
-            executor.spent = false;
+            executor.spent_at = None;
             executor.last_report = now;
         }
+        let asked_again = executor.spent_at.filter(|_| executor.subtree.is_some());
+        if let Some(at) = asked_again.map(|at| at.after(RELAY_SPENT_MICROS)) {
+            self.check_recall_at(at);
+        }
+        let executor = &self.roster[id];
         // With the next order or, without one, after a moment, as it waits for
         // nothing. One that leaves waits for this.
         if executor.leaving {
@@ -110,6 +143,20 @@ impl Fleet {
         } else {
             self.list(id, now);
         }
+        self.tell_pulse(id, now);
+    }
+
+    /// Tells an executor how far apart its heartbeats are to be, if that has changed with the
+    /// number of executors.
+    fn tell_pulse(&mut self, id: ExecutorId, now: Time) {
+        let count = self.roster.len() as u64;
+        let executor = &mut self.roster[id];
+        let pulse = executor.pulse.next(count);
+        if executor.pulse != pulse {
+            executor.pulse = pulse;
+            executor.order.edit().heartbeat_micros = pulse.micros();
+            self.orders.send_later(id, now);
+        }
     }
 
     /// An executor has said how its cache stands.
@@ -122,29 +169,29 @@ impl Fleet {
     pub(in crate::dispatch) fn release(&mut self, id: ExecutorId, now: Time) -> bool {
         let Some(executor) = self.roster.find_mut(&id) else { return false };
         executor.leaving = true;
-        executor.order.leave = true;
+        executor.order.edit().leave = true;
         self.orders.send(id);
         self.list(id, now);
         true
     }
 
-    /// A connection is gone. Returns its executor if that has left; any other
+    /// A connection is gone. Returns its executor, and whether that has left; any other
     /// may come back for a while.
     pub(in crate::dispatch) fn disconnect(
         &mut self,
         connection: ConnectionId,
         now: Time,
-    ) -> Option<ExecutorId> {
+    ) -> Option<(ExecutorId, bool)> {
         let id = self.registry.disconnect(connection)?;
         let executor = &mut self.roster[id];
         executor.connection = None;
         executor.last_heard = now;
-        if executor.leaving && executor.in_flight.is_empty() {
-            return Some(id);
+        if executor.leaving && executor.has_nothing() {
+            return Some((id, true));
         }
         self.list(id, now);
         self.silence.insert((now.after(RECONNECT_GRACE_MICROS), id));
-        None
+        Some((id, false))
     }
 
     /// An executor that has been silent for too long. Those that are silent for
@@ -156,12 +203,12 @@ impl Fleet {
             }
             self.silence.remove(&(at, id));
             let Some(executor) = self.roster.find_mut(&id) else { continue };
-            let allowed = executor.silence_allowed(HEARTBEAT_LOST_MICROS);
+            let allowed = executor.silence_allowed();
             let until = executor.last_heard.after(allowed);
             if until <= now {
                 return Some(id);
             }
-            let missed = executor.last_heard.after(HEARTBEAT_MISSED_MICROS);
+            let missed = executor.last_heard.after(executor.pulse.missed_micros());
             if executor.connection.is_some() && missed > now {
                 self.silence.insert((missed, id));
                 continue;
@@ -177,7 +224,12 @@ impl Fleet {
     ///
     /// # Panics
     /// It is not registered.
-    pub(in crate::dispatch) fn remove(&mut self, id: ExecutorId, now: Time) -> Departed {
+    pub(in crate::dispatch) fn remove(
+        &mut self,
+        id: ExecutorId,
+        needs: &Needs,
+        now: Time,
+    ) -> Departed {
         let executor = self.roster.remove(&id);
         let mut executor = executor.unwrap_or_else(|| panic!("executor {id} is not registered"));
         self.classes.count(&mut executor, false);
@@ -196,11 +248,19 @@ impl Fleet {
         self.orders.remove(id);
         self.new_room.remove(&id);
         self.reserved.remove(&id);
+        self.kept.remove(&id);
+        let run_micros = executor.all_run_micros(needs);
         Departed {
             incarnation: executor.incarnation,
+            name: executor.name,
+            heard: executor.last_heard,
+            was_leaving: executor.leaving,
             connection: executor.connection,
             reserved: executor.reserved,
+            run_micros,
             in_flight: executor.in_flight,
+            gangs: executor.gangs,
+            is_relay: executor.subtree.is_some(),
             idle_since: (!executor.is_busy).then_some(executor.idle_since),
         }
     }

@@ -81,6 +81,27 @@ impl Orders {
     }
 }
 
+/// The order that an executor is sent next: most executors are to be told nothing.
+#[derive(Debug, Default)]
+pub(in crate::dispatch) struct Draft(Option<Box<Order>>);
+
+impl Draft {
+    /// The order, to be added to.
+    pub(in crate::dispatch) fn edit(&mut self) -> &mut Order {
+        self.0.get_or_insert_default()
+    }
+
+    /// Takes the order out.
+    fn take(&mut self) -> Order {
+        self.0.take().map(|order| *order).unwrap_or_default()
+    }
+
+    /// Whether the executor is to be told nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.as_deref().is_none_or(|order| *order == Order::default())
+    }
+}
+
 /// An order that goes out.
 #[derive(Debug)]
 pub(in crate::dispatch) struct Outgoing {
@@ -93,9 +114,8 @@ pub(in crate::dispatch) struct Outgoing {
 impl Fleet {
     /// An executor's order, to be added to: it is sent.
     pub(in crate::dispatch) fn order(&mut self, id: ExecutorId) -> &mut Order {
-        let order = &mut self.roster[id].order;
         self.orders.send(id);
-        order
+        self.roster[id].order.edit()
     }
 
     /// What an executor's order says of data, to be added to: it is sent.
@@ -116,7 +136,7 @@ impl Fleet {
         let all = known_by.iter().flat_map(|(first, count)| first..first + count);
         for id in all.map(ExecutorId) {
             if let Some(executor) = self.roster.find_mut(&id) {
-                executor.order.forget.push(batch);
+                executor.order.edit().forget.push(batch);
                 self.orders.send_later(id, now);
             }
         }
@@ -135,7 +155,7 @@ impl Fleet {
             let executor = &mut self.roster[id];
             let Some(connection) = executor.connection else { continue };
             let acknowledged = executor.updates_seen;
-            let order = Order { acknowledged, ..std::mem::take(&mut executor.order) };
+            let order = Order { acknowledged, ..executor.order.take() };
             let incarnation = executor.incarnation;
             return Some(Outgoing { executor: id, incarnation, connection, order });
         }

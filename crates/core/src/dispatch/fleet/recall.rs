@@ -2,18 +2,26 @@
 
 use super::Fleet;
 use super::executor::Executor;
-use crate::dispatch::needs::Needs;
+use crate::dispatch::needs::{DataNeed, Needs};
 use crate::dispatch::shelf::Room;
 use crate::limits::{
-    RECALL_EXECUTORS_MAX, RECALL_SILENCE_MICROS, RECALL_WORK_MICROS, WITHDRAWAL_EXECUTORS_MAX,
+    RECALL_EXECUTORS_MAX, RECALL_PLACED_MICROS, RECALL_SILENCE_MICROS, RECALL_WORK_MICROS,
+    WITHDRAWAL_EXECUTORS_MAX,
 };
 use crate::task::{ExecutorId, InstanceId, Time};
 use std::collections::BTreeSet;
 
 impl Fleet {
     /// Recalls prefetched tasks when an executor has room for them and it
-    /// is worth the messages. What is still ready fits no free room.
-    pub(in crate::dispatch) fn recall_for_idle(&mut self, needs: &Needs, now: Time) {
+    /// is worth the messages. What is still ready fits no free room. Tasks with data that may
+    /// wait for executors which hold it, as `waits` says, would most often go back where they
+    /// came from: they stay as long as that executor gets on.
+    pub(in crate::dispatch) fn recall_for_idle(
+        &mut self,
+        needs: &Needs,
+        now: Time,
+        waits: impl Fn(&Executor) -> bool,
+    ) {
         debug_assert!(self.served.is_none(), "executor {:?} is not listed", self.served);
         if self.prefetched.is_empty() || self.available.is_empty() {
             return;
@@ -24,7 +32,7 @@ impl Fleet {
             .iter()
             .rev()
             .map(|(_, id)| *id)
-            .filter(|id| !self.roster[*id].recalling && !self.roster[*id].spent)
+            .filter(|id| !self.roster[*id].recalling && !self.roster[*id].is_spent(now))
             .take(RECALL_EXECUTORS_MAX)
             .collect();
         let idle: Vec<(u64, ExecutorId)> = self
@@ -37,7 +45,8 @@ impl Fleet {
         for (turn, idle) in idle {
             let (room, reserved, data) = {
                 let executor = &self.roster[idle];
-                (executor.free.clone(), executor.reserved.is_some(), executor.data_offer())
+                let is_kept = executor.reserved.is_some() || executor.kept_until.is_some();
+                (executor.free.clone(), is_kept, executor.data_offer())
             };
             for id in holders.iter().copied().filter(|id| *id != idle && !reserved) {
                 let executor = &mut self.roster[id];
@@ -48,7 +57,16 @@ impl Fleet {
                 }
                 let count = executor.prefetched();
                 let work = executor.mean_micros.saturating_mul(count);
-                let silent = now.since(executor.last_report) >= RECALL_SILENCE_MICROS;
+                let silent_micros = now.since(executor.last_report);
+                let plain = Room { data: DataNeed::None, ..room };
+                if silent_micros < RECALL_PLACED_MICROS
+                    && waits(executor)
+                    && !executor.loads.has_ahead_for(plain, needs)
+                {
+                    later = true;
+                    continue;
+                }
+                let silent = silent_micros >= RECALL_SILENCE_MICROS;
                 if work < RECALL_WORK_MICROS && !silent {
                     later = true;
                     continue;
@@ -70,10 +88,11 @@ impl Fleet {
         &mut self,
         instance: InstanceId,
         mut count: u64,
+        now: Time,
     ) -> BTreeSet<ExecutorId> {
         let mut asked = BTreeSet::new();
         let holders = self.prefetched.iter().rev().copied();
-        let holders = holders.filter(|(_, id)| !self.roster[*id].spent);
+        let holders = holders.filter(|(_, id)| !self.roster[*id].is_spent(now));
         let holders: Vec<_> = holders.take(WITHDRAWAL_EXECUTORS_MAX).collect();
         for (there, id) in holders {
             let executor = &self.roster[id];
@@ -96,7 +115,7 @@ impl Fleet {
         let executor = &mut self.roster[id];
         executor.recalling = true;
         executor.stalled = true;
-        executor.order.recall = count;
+        executor.order.edit().recall = count;
         self.orders.send(id);
     }
 

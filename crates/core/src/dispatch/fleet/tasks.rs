@@ -48,32 +48,34 @@ impl Serving<'_> {
         self.executor.add(instance, run, needs, each_nanos);
     }
 
-    /// Counts tasks as sent that an executor which joins has already.
+    /// Counts tasks as sent that an executor which joins has already, and that run for so
+    /// long as far as is known.
     pub(in crate::dispatch) fn adopt(
         &mut self,
         instance: InstanceId,
         run: InFlight,
         needs: &Needs,
+        run_micros: u64,
     ) {
-        self.executor.add(instance, run, needs, 0);
+        self.executor.add_anew(instance, run, needs, run_micros);
     }
 
     /// Adds tasks to its order, which is sent.
     pub(in crate::dispatch) fn assign(&mut self, assigned: Assigned) {
-        self.executor.order.assign.push(assigned);
+        self.executor.order.edit().assign.push(assigned);
         self.orders.send(self.executor.id);
     }
 
     /// Adds the template of tasks to its order.
     pub(in crate::dispatch) fn prepare(&mut self, prepare: Prepare) {
         // It may be told anew what it was to forget.
-        self.executor.order.forget.retain(|forgotten| *forgotten != prepare.batch);
-        self.executor.order.prepare.push(prepare);
+        self.executor.order.edit().forget.retain(|forgotten| *forgotten != prepare.batch);
+        self.executor.order.edit().prepare.push(prepare);
     }
 
     /// Orders that tasks be forgotten.
     pub(in crate::dispatch) fn disown(&mut self, held: Held) {
-        self.executor.order.disown.push(held);
+        self.executor.order.edit().disown.push(held);
         self.orders.send(self.executor.id);
     }
 }
@@ -115,7 +117,7 @@ impl Fleet {
     }
 
     /// Tasks have ended and hold nothing any more. Returns those of which that was
-    /// not known.
+    /// not known, as they were.
     pub(in crate::dispatch) fn stage(
         &mut self,
         id: ExecutorId,
@@ -124,6 +126,18 @@ impl Fleet {
     ) -> Vec<InFlight> {
         debug_assert!(self.new_room.contains(&id), "executor {id} gains room unseen");
         self.roster[id].stage(needs, held)
+    }
+
+    /// What tasks below a relay had staged is lost: they have not ended. Returns those of
+    /// which that was not known, as they are now.
+    pub(in crate::dispatch) fn unstage(
+        &mut self,
+        id: ExecutorId,
+        held: &Held,
+        needs: &Needs,
+    ) -> Vec<InFlight> {
+        self.new_room.insert(id);
+        self.roster[id].unstage(needs, held)
     }
 
     /// Takes the memory of a list back, to be used again.
@@ -216,7 +230,7 @@ impl Fleet {
         let held = Held { instance, first: TaskId(task), count: 1, tries };
         let executor = &mut self.roster[id];
         let run = executor.take(&held).pop()?;
-        executor.order.disown.push(held);
+        executor.order.edit().disown.push(held);
         executor.release(needs, &run, true);
         self.orders.send(id);
         self.new_room.insert(id);
@@ -242,7 +256,7 @@ impl Fleet {
                 for run in executor.take(&held) {
                     executor.release(needs, &run, true);
                 }
-                executor.order.disown.push(held);
+                executor.order.edit().disown.push(held);
                 self.orders.send(executor.id);
                 self.new_room.insert(executor.id);
             }

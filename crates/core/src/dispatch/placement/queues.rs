@@ -311,7 +311,7 @@ impl DataQueue {
     }
 
     /// The tasks here, and what each brings with it.
-    pub(super) fn tasks(&self) -> impl Iterator<Item = (u64, Past)> + '_ {
+    pub(super) fn tasks(&self) -> impl DoubleEndedIterator<Item = (u64, Past)> + '_ {
         self.tasks.iter().map(|(task, past)| (*task, *past))
     }
 

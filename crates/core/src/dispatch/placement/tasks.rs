@@ -104,8 +104,11 @@ impl Placement {
         selected(&mut self.index, self.queues.queue_mut(id), taken)
     }
 
-    /// The tasks of a queue, and what each brings with it.
-    pub(in crate::dispatch) fn tasks_of(&self, id: QueueId) -> impl Iterator<Item = (u64, Past)> {
+    /// The tasks of a queue in their order, and what each brings with it.
+    pub(in crate::dispatch) fn tasks_of(
+        &self,
+        id: QueueId,
+    ) -> impl DoubleEndedIterator<Item = (u64, Past)> {
         self.queues.find(id).into_iter().flat_map(|queue| queue.tasks())
     }
 

@@ -26,6 +26,8 @@ pub(crate) struct Flavour {
     pub(crate) cancels: bool,
     /// Files vanish from caches, one by one or all of a directory.
     pub(crate) losses: bool,
+    /// Some tasks run on several executors each, and three of these are there all along.
+    pub(crate) gangs: bool,
 }
 
 /// An object as it really is.
@@ -230,6 +232,7 @@ impl Plan {
                 priority: rng.below(2) as i32,
                 retries: if flavour.failures { rng.below(3) as u32 } else { 0 },
                 replicas: *rng.pick(&[1, 1, 1, 2, 3]),
+                nodes: if flavour.gangs && rng.percent(35) { 2 + rng.below(2) as u32 } else { 1 },
                 ..TaskClass::default()
             })
             .collect();

@@ -4,7 +4,8 @@ use super::World;
 use super::links::{Down, Peer};
 use crate::attempts::standing;
 use crate::disk::Disk;
-use falkon_core::dispatch::{Action, Dispatcher, Record};
+use falkon_core::dispatch::{Action, Dispatcher, Event, Record};
+use falkon_core::gang::GangToken;
 use falkon_core::limits::PREFETCH_TASKS_MAX;
 
 /// How a dispatcher is killed in the middle of a round.
@@ -89,6 +90,12 @@ impl World {
             }
             // A client has one connection, and destroys what it has created.
             Action::Gone { .. } | Action::Expired { .. } | Action::AwaitWritten { .. } => {}
+            Action::DrawTokens { count } => {
+                let tokens = (0..count)
+                    .map(|_| GangToken(u128::from(self.rng.below(u64::MAX)).to_be_bytes()));
+                let event = Event::TokensDrawn(tokens.collect());
+                self.dispatcher.handle(self.now, event);
+            }
             Action::Unmet { .. } => panic!("there is no relay"),
             Action::StorePage { .. } | Action::LoadPage { .. } | Action::DropPages { .. } => {
                 panic!("there is no disk for pages");

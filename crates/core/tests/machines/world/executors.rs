@@ -8,6 +8,7 @@ use crate::node::Process;
 use crate::workload::{split_row, value_of};
 use falkon_core::dispatch::{ConnectionId, Event};
 use falkon_core::execute;
+use falkon_core::gang::GangAction;
 use falkon_core::result::{Detail, Outcome};
 use falkon_core::task::{Kind, Rows};
 use std::sync::Arc;
@@ -25,6 +26,10 @@ impl World {
         let delay = self.rng.below(2_000);
         for key in self.nodes[index].answer(self.now, delay) {
             self.nodes[index].handle(self.now, execute::Event::TakenBack(key));
+        }
+        while let Some(key) = self.nodes[index].reap_gang(self.now) {
+            let ended = execute::Event::GangEnded { key, usage: None };
+            self.nodes[index].handle(self.now, ended);
         }
         while let Some((key, process)) = self.nodes[index].reap(self.now) {
             // The next one starts before anybody hears of the end.
@@ -107,6 +112,13 @@ impl World {
                 execute::Action::VisitEnded(..) => panic!("nobody visits"),
                 execute::Action::Clear(key) => self.nodes[index].clear(key),
                 execute::Action::Discard(runs) => self.nodes[index].discard(&runs),
+                execute::Action::Gang(GangAction::Form { key, resources, grant, .. }) => {
+                    self.nodes[index].form(key, resources, grant);
+                }
+                execute::Action::Gang(GangAction::Disband { key }) => {
+                    let ends = self.now.after(self.rng.below(50_000));
+                    self.nodes[index].disband(key, ends);
+                }
                 execute::Action::Left => {
                     self.nodes[index].files.assert_no_sandboxes();
                     self.nodes[index].left = true;
@@ -159,6 +171,8 @@ impl World {
     pub(super) fn check_start(&self, client: usize, id: u64, start: &execute::Start) {
         let task = &self.clients[client].plan.tasks[id as usize];
         assert_eq!(*start.class, task.class, "task {id} runs as another class");
+        let members = start.gang.as_ref().map_or(1, |gang| gang.members.len());
+        assert_eq!(members, task.class.nodes as usize, "nodes of task {id} of client {client}");
         let inputs = start.data.as_ref().map_or(0, |data| data.inputs.len());
         let reads = task.data.as_ref().map_or(0, |data| data.inputs.len());
         assert_eq!(inputs, reads, "task {id} of client {client} reads something else");

@@ -158,7 +158,9 @@ impl World {
             }
             3 if self.faults.deaths && (self.has_data() || self.nodes.len() > 1) => {
                 let index = self.rng.below(self.nodes.len() as u64) as usize;
-                if index == self.anchor {
+                if index < self.steadies {
+                    self.lose_processes(index);
+                } else if index == self.anchor {
                     // Another like it comes: what runs nowhere else is to end.
                     if self.has_data() && self.nodes.len() < NODES_MAX {
                         self.end_node(index);

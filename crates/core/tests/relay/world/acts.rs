@@ -1,8 +1,10 @@
 //! The shells of dispatchers, relays and executors: they carry actions out.
 
+use super::submissions::fails;
 use super::{Asked, CLIENT, End, Happening, SECOND, World};
 use falkon_core::dispatch::{self, Action as Said, ConnectionId, Reply, RequestError, Selection};
 use falkon_core::execute;
+use falkon_core::gang::{GangAction, GangToken};
 use falkon_core::relay::{self, Note};
 use falkon_core::result::Outcome;
 use falkon_core::task::{Kind, Time};
@@ -13,6 +15,7 @@ impl World {
         match action {
             Said::Journal(record) => self.sites[site].journal.push(record),
             Said::Order { connection, order } => {
+                self.account_order(site, connection, &order);
                 self.send(connection, false, Happening::Down(connection, order));
             }
             Said::Unmet { connection, waiting } => {
@@ -41,6 +44,10 @@ impl World {
                     _ => {}
                 }
             }
+            Said::DrawTokens { count } => {
+                let tokens = vec![GangToken::default(); count as usize];
+                self.tell(site, dispatch::Event::TokensDrawn(tokens));
+            }
             Said::Reply { connection, request, reply } => {
                 self.replied(site, connection, request, reply)
             }
@@ -68,6 +75,7 @@ impl World {
                 lends.relay.begin(instance, 0);
                 lends.notes.push(Note::Instance(instance));
                 self.subscribe(site, instance, 0);
+                self.await_staged(site, instance);
                 return;
             }
             (Some(Asked::Subscribe), Reply::Refused(RequestError::Forgotten { first })) => {
@@ -83,6 +91,14 @@ impl World {
             }
             (Some(Asked::Submit), Reply::Refused(error)) => panic!("refused: {error}"),
             (Some(Asked::Withdraw), Reply::Withdrawn(runs)) => relay::Event::Withdrawn(runs),
+            (Some(Asked::Staged), Reply::Staged { staged, unstaged }) => {
+                let event = relay::Event::Staged { staged, unstaged };
+                lends.relay.handle(now, event);
+                let instance = lends.relay.instance().unwrap();
+                self.await_staged(site, instance);
+                self.pump_relay(site);
+                return;
+            }
             (Some(Asked::Subscribe | Asked::Other), Reply::Done) => return,
             (asked, reply) => panic!("{asked:?}: {reply:?}"),
         };
@@ -183,6 +199,7 @@ impl World {
                 }
                 execute::Action::Start(start) => {
                     let template = there.templates.get(&start.template);
+                    let may_fail = template.is_some_and(|bytes| fails(bytes));
                     if let Some(number) = template.and_then(|bytes| bytes.chunks_exact(8).nth(1)) {
                         let number = u64::from_le_bytes(number.try_into().unwrap());
                         *self.everywhere.entry((number, incarnation)).or_default() += 1;
@@ -196,17 +213,51 @@ impl World {
                         Kind::Noop => 0,
                         _ => start.class.estimate_micros,
                     };
-                    let ended = Happening::Ended(node, incarnation, start.key, Outcome::Exit(0));
+                    let outcome = match may_fail && self.rng.percent(20) {
+                        true => Outcome::Exit(1),
+                        false => Outcome::Exit(0),
+                    };
+                    let ended = Happening::Ended(node, incarnation, start.key, outcome);
                     self.later(micros, ended);
                 }
                 execute::Action::Kill { key, .. } => {
                     let ended = Happening::Ended(node, incarnation, key, Outcome::Signal(9));
                     self.later(1000, ended);
                 }
+                execute::Action::Gang(GangAction::Disband { key }) => {
+                    let micros = 1 + self.rng.below(50_000);
+                    self.later(micros, Happening::GangEnded(node, incarnation, key));
+                }
+                execute::Action::Left => self.remove_node(node),
                 execute::Action::Stage(action) => self.act_stage(node, action),
+                execute::Action::Collect(action) => self.act_collect(node, action),
                 _ => {}
             }
         }
         self.nodes[node].machine.check().unwrap();
+    }
+}
+
+// The relays' claims of what is below them.
+impl World {
+    /// A site requests nodes from these queues.
+    pub(crate) fn sites_of(&mut self, site: usize, queues: Vec<dispatch::Site>) {
+        self.sites[site].queues = queues;
+    }
+
+    /// The nodes below, whenever they have changed.
+    pub(super) fn tell_subtree(&mut self, site: usize) {
+        let there = &mut self.sites[site];
+        let Some(lends) = there.lends.as_mut().filter(|lends| lends.is_attached) else { return };
+        let subtree = there.core.subtree(lends.relay.identity());
+        let queues = &there.queues;
+        let survey = there.core.survey(Time(self.now), || queues.clone());
+        lends.relay.handle(Time(self.now), relay::Event::Survey(survey));
+        if lends.last_subtree.as_ref() != Some(&subtree) {
+            lends.last_subtree = Some(subtree.clone());
+            lends.relay.handle(Time(self.now), relay::Event::Subtree(subtree));
+            self.pump_relay(site);
+        }
+        self.tell_holdings(site);
     }
 }

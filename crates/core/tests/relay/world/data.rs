@@ -2,6 +2,7 @@
 //! them.
 
 use super::{Happening, World};
+use falkon_core::collect::CollectOptions;
 use falkon_core::data::cache::{CacheOptions, Eviction};
 use falkon_core::data::declared::{DataOrder, Declared, Lists, Serving};
 use falkon_core::data::object::{Object, ObjectId, Source};
@@ -71,6 +72,7 @@ pub(super) fn machine(node: usize, incarnation: u64, capacity: Resources) -> Exe
     let cache = CacheOptions { tiers_bytes, eviction: Eviction::Lru, seed: 1 };
     let serves = Serving { address: node.to_string(), ..Serving::default() };
     let machine = Executor::new(incarnation, format!("node {incarnation}"), capacity);
+    let machine = machine.with_collector(CollectOptions::default());
     machine.with_cache(&StageOptions::new(cache, incarnation), &[], Some(serves))
 }
 
@@ -106,6 +108,7 @@ impl World {
     /// From now on, relays say at once what nodes hold.
     pub(crate) fn ask_always(&mut self) {
         self.data.asks_always = true;
+        (1..self.sites.len()).for_each(|site| self.tell_holdings(site));
     }
 
     /// What nodes below a relay hold, if that has changed.

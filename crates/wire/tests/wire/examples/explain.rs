@@ -26,6 +26,8 @@ pub(super) fn all() -> Vec<Explained> {
         Obstacle::Taken(taken),
         Obstacle::Own { executor: name(), connected: true },
         Obstacle::Emptied { executor: name() },
+        Obstacle::Nodes { nodes: 32, need: resources(), offering: 7, executors: 21 },
+        Obstacle::FewFree { nodes: 32, free: 7, kept: true, begins_micros: Some(90_000_000) },
         Obstacle::Data { holders: 9, some: vec![name()] },
         Obstacle::Behind { higher: 7, earlier: 90 },
         Obstacle::Turn { some: vec![INSTANCE], count: 3 },

@@ -67,5 +67,6 @@ pub(super) fn status() -> ProvisionStatus {
             queue: "big".to_owned(),
             text: "allocation 9: ask for 4 nodes: 12 tasks wait".to_owned(),
         }],
+        sites: super::survey().sites,
     }
 }

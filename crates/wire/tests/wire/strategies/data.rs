@@ -116,10 +116,11 @@ pub(super) fn data_order() -> impl Strategy<Value = Box<DataOrder>> {
 
 pub(super) fn changes() -> impl Strategy<Value = Box<Changes>> {
     let silent = vec((object_id(), executor()), 0..4);
-    let held = (vec((object_id(), number()), 0..20), ids(), ids(), silent);
+    let moved = vec((executor(), number()), 0..4);
+    let held = (vec((object_id(), number()), 0..20), ids(), ids(), silent, moved);
     (any::<bool>(), held, vec(object(), 0..4), option::of(cache_state())).prop_map(
-        |(anew, (added, removed, unobtainable, silent), named, state)| {
-            Box::new(Changes { anew, added, removed, named, state, unobtainable, silent })
+        |(anew, (added, removed, unobtainable, silent, moved), named, state)| {
+            Box::new(Changes { anew, added, removed, named, state, unobtainable, silent, moved })
         },
     )
 }

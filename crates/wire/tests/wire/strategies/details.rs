@@ -3,7 +3,7 @@
 use super::data::usage;
 use super::{bytes, number, text};
 use crate::examples;
-use falkon_core::result::{Captured, Cause, Detail, Overflow, ResourceUsage};
+use falkon_core::result::{Captured, Cause, Counts, Detail, Overflow, ResourceUsage};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -45,7 +45,7 @@ pub(super) fn detail() -> impl Strategy<Value = Arc<Detail>> {
     })
 }
 
-fn resource_usage() -> impl Strategy<Value = ResourceUsage> {
+pub(super) fn resource_usage() -> impl Strategy<Value = ResourceUsage> {
     (number(), number(), number(), number(), number()).prop_map(
         |(user_micros, system_micros, rss_max_bytes, read_bytes, written_bytes)| ResourceUsage {
             user_micros,
@@ -53,6 +53,21 @@ fn resource_usage() -> impl Strategy<Value = ResourceUsage> {
             rss_max_bytes,
             read_bytes,
             written_bytes,
+        },
+    )
+}
+
+pub(super) fn counts() -> impl Strategy<Value = Counts> {
+    (number(), number(), number(), number(), number(), number(), number(), number()).prop_map(
+        |(total, waiting, ready, dispatched, done, failed, cancelled, recomputed)| Counts {
+            total,
+            waiting,
+            ready,
+            dispatched,
+            done,
+            failed,
+            cancelled,
+            recomputed,
         },
     )
 }

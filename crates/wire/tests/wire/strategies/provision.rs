@@ -1,5 +1,6 @@
 //! What is said about provisioning.
 
+use super::relays::sites;
 use super::{number, resources, text, time};
 use falkon_core::task::AllocationId;
 use falkon_wire::provision::{
@@ -87,7 +88,13 @@ pub(crate) fn coming() -> impl Strategy<Value = Coming> {
 pub(crate) fn status() -> impl Strategy<Value = ProvisionStatus> {
     let line =
         (time(), text(), text()).prop_map(|(at, queue, text)| ProvisionLine { at, queue, text });
-    (time(), vec(queue(), 0..3), vec(one_allocation(), 0..3), vec(line, 0..3)).prop_map(
-        |(now, queues, allocations, log)| ProvisionStatus { now, queues, allocations, log },
+    (time(), vec(queue(), 0..3), vec(one_allocation(), 0..3), vec(line, 0..3), sites()).prop_map(
+        |(now, queues, allocations, log, sites)| ProvisionStatus {
+            now,
+            queues,
+            allocations,
+            log,
+            sites,
+        },
     )
 }

@@ -1,8 +1,10 @@
 //! Arbitrary things that relays say and note.
 
-use super::{held, instance, number, resources, text};
+use super::{held, instance, number, resources, small, text};
 use falkon_core::data::object::ObjectId;
-use falkon_core::dispatch::{Holdings, Idle, IdleReason, Lender, NodeClass, Subtree};
+use falkon_core::dispatch::{
+    Holdings, Idle, IdleReason, NodeClass, Site, Standing, Subtree, Survey,
+};
 use falkon_core::provision::Waiting;
 use falkon_core::relay::Note;
 use falkon_wire::message::{FromClient, ToClient};
@@ -24,16 +26,27 @@ pub(super) fn request() -> impl Strategy<Value = FromClient> {
             instance,
             count
         }),
+        (number(), instance())
+            .prop_map(|(request, instance)| FromClient::AwaitStaged { request, instance }),
     ]
 }
 
 pub(super) fn answer() -> impl Strategy<Value = ToClient> {
-    let runs = vec((number(), number()), 0..5);
+    let runs = || vec((number(), number()), 0..5);
+    let staged = (number(), runs(), runs());
     prop_oneof![
-        (number(), subtree(), holdings()).prop_map(|(request, subtree, holdings)| {
-            ToClient::Subtree { request, subtree, holdings }
+        staged.prop_map(|(request, staged, unstaged)| ToClient::Staged {
+            request,
+            staged,
+            unstaged
         }),
-        (number(), runs).prop_map(|(request, runs)| ToClient::Withdrawn { request, runs }),
+        (number(), subtree(), holdings(), survey()).prop_map(
+            |(request, subtree, holdings, survey)| {
+                let survey = Box::new(survey);
+                ToClient::Subtree { request, subtree, holdings, survey }
+            }
+        ),
+        (number(), runs()).prop_map(|(request, runs)| ToClient::Withdrawn { request, runs }),
         (number(), number(), number()).prop_map(|(request, count, forgotten)| {
             ToClient::Retried { request, count, forgotten }
         }),
@@ -45,7 +58,7 @@ fn idle() -> impl Strategy<Value = Idle> {
     use IdleReason::*;
     let reason = proptest::sample::select(vec![
         Away, Leaving, Drained, Suspended, Emptied, Soon, Data, Held, Larger, Short, Unoffered,
-        Upstream, NoTasks,
+        Upstream, NoTasks, Kept,
     ]);
     (reason, number(), number(), number(), vec(text(), 0..3)).prop_map(
         |(reason, tasks, executors, cpus_milli, some)| Idle {
@@ -73,7 +86,7 @@ pub(super) fn subtree() -> impl Strategy<Value = Subtree> {
     let nodes = (resources(), any::<bool>(), number())
         .prop_map(|(capacity, has_cache, count)| NodeClass { capacity, has_cache, count });
     let obtainable = (vec(resources(), 0..3), any::<bool>());
-    (number(), lenders(), vec(nodes, 0..5), obtainable).prop_map(
+    (number(), vec(number(), 0..4), vec(nodes, 0..5), obtainable).prop_map(
         |(process, relays, nodes, (obtainable, is_unknown_obtainable))| Subtree {
             process,
             relays,
@@ -84,20 +97,50 @@ pub(super) fn subtree() -> impl Strategy<Value = Subtree> {
     )
 }
 
-pub(super) fn lenders() -> impl Strategy<Value = Vec<Lender>> {
-    let one = (number(), text(), number(), number());
-    let one =
-        one.prop_map(|(identity, name, depth, nodes)| Lender { identity, name, depth, nodes });
+pub(super) fn survey() -> impl Strategy<Value = Survey> {
+    (standings(), sites()).prop_map(|(relays, sites)| Survey { relays, sites })
+}
+
+pub(super) fn standings() -> impl Strategy<Value = Vec<Standing>> {
+    let tasks = (number(), number(), number(), option::of(number()));
+    let one = (text(), number(), number(), (number(), number()), tasks);
+    let one = one.prop_map(|(name, depth, nodes, (cpus_milli, used_milli), tasks)| {
+        let (running, ahead, ended, away_micros) = tasks;
+        Standing { name, depth, nodes, cpus_milli, used_milli, running, ahead, ended, away_micros }
+    });
     vec(one, 0..4)
 }
 
+pub(super) fn sites() -> impl Strategy<Value = Vec<Site>> {
+    let numbers = proptest::array::uniform6(number());
+    let one = (text(), text(), resources(), numbers, vec(number(), 0..3), text());
+    let one = one.prop_map(|(relays, queue, node, numbers, requests, reason)| {
+        let [held, nodes_max, delay_micros, walltime_micros, billing_micros, unmet] = numbers;
+        Site {
+            relays,
+            queue,
+            node,
+            held,
+            nodes_max,
+            delay_micros,
+            walltime_micros,
+            billing_micros,
+            unmet,
+            requests,
+            reason,
+        }
+    });
+    vec(one, 0..3)
+}
+
 pub(super) fn waiting() -> impl Strategy<Value = Waiting> {
-    (resources(), number(), option::of(number()), number()).prop_map(
-        |(need, tasks, estimate_micros, lasts_micros)| Waiting {
+    (resources(), number(), option::of(number()), number(), small()).prop_map(
+        |(need, tasks, estimate_micros, lasts_micros, nodes)| Waiting {
             need,
             tasks,
             estimate_micros,
             lasts_micros,
+            nodes,
         },
     )
 }

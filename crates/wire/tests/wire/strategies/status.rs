@@ -1,7 +1,7 @@
 //! Arbitrary answers about how things stand.
 
 use super::data::{cache_status, unwritten};
-use super::relays::lenders;
+use super::relays::standings;
 use super::{
     bytes, counts, executor, finished, instance, number, provision, resources, task, text, time,
 };
@@ -54,7 +54,7 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
 
 fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
     let cache = option::of(cache_status());
-    let has = (cache, option::of(number()), lenders(), unwritten());
+    let has = (cache, option::of(number()), standings(), unwritten());
     let is_left_alone = (option::of(time()), any::<bool>());
     let load = (number(), number(), any::<bool>(), is_left_alone, has);
     (executor(), text(), resources(), resources(), load).prop_map(
@@ -87,16 +87,17 @@ fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
 
 pub(super) fn status() -> impl Strategy<Value = Status> {
     let next = option::of((number(), number()));
-    let coming = vec(provision::coming(), 0..3);
+    let coming = (vec(provision::coming(), 0..3), standings());
     let lists = (vec(instance_status(), 0..4), vec(executor_status(), 0..4), next);
     (text(), time(), time(), lists, coming).prop_map(
-        |(version, started, now, (instances, executors, next), coming)| Status {
+        |(version, started, now, (instances, executors, next), (coming, away))| Status {
             version,
             started,
             now,
             instances,
             executors,
             coming,
+            away,
             next,
         },
     )
@@ -176,6 +177,19 @@ fn obstacle() -> impl Strategy<Value = Obstacle> {
         (text(), any::<bool>())
             .prop_map(|(executor, connected)| Obstacle::Own { executor, connected }),
         text().prop_map(|executor| Obstacle::Emptied { executor }),
+        (number(), resources(), number(), number()).prop_map(
+            |(nodes, need, offering, executors)| {
+                Obstacle::Nodes { nodes, need, offering, executors }
+            }
+        ),
+        (number(), number(), any::<bool>(), option::of(number())).prop_map(
+            |(nodes, free, kept, begins_micros)| Obstacle::FewFree {
+                nodes,
+                free,
+                kept,
+                begins_micros
+            }
+        ),
         (number(), vec(text(), 0..5)).prop_map(|(holders, some)| Obstacle::Data { holders, some }),
         (number(), number()).prop_map(|(higher, earlier)| Obstacle::Behind { higher, earlier }),
         (vec(instance(), 0..5), number()).prop_map(|(some, count)| Obstacle::Turn { some, count }),

@@ -57,6 +57,15 @@ impl PolicyName {
     }
 }
 
+impl PolicyName {
+    /// Whether tasks may wait for executors that hold their data, though others are free.
+    #[must_use]
+    pub fn waits_for_places(self) -> bool {
+        use PolicyName::{GoodCacheCompute, MaxCacheHit, QueueAware};
+        matches!(self, MaxCacheHit | GoodCacheCompute | QueueAware)
+    }
+}
+
 impl fmt::Display for PolicyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let found = POLICIES.iter().find(|(policy, _)| policy == self);

@@ -1,0 +1,21 @@
+//! Tasks that run on several executors together.
+
+use super::error::PlanError;
+use falkon_core::task::{AUTO_MEMORY, Kind, TaskClass};
+
+/// Checks what a task asks for that runs on several executors.
+///
+/// # Errors
+/// It is a call, or leaves its memory to the executors.
+pub(crate) fn check(class: &TaskClass) -> Result<(), PlanError> {
+    if !class.is_gang() {
+        return Ok(());
+    }
+    if class.kind == Kind::Function {
+        return Err(PlanError::CallWith { other: "--nodes-per-task" });
+    }
+    if class.resources.memory_bytes == AUTO_MEMORY {
+        return Err(PlanError::GangMemory);
+    }
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! Frames of a remote process as bytes, and the halves of a connection that carry them.
+
+use super::{FRAMES_MAX, PART_BYTES_MAX};
+use crate::peer::WAIT_MS;
+use crate::peer::connection::Writer;
+use crate::peer::receive::Reader;
+use crate::peer::silence::in_time;
+use falkon_net::secure::{Incoming, Outgoing};
+use std::io;
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+
+const HEAD_BYTES: usize = 6;
+
+/// A stream of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemoteStream {
+    /// Standard input.
+    Stdin = 0,
+    /// Standard output.
+    Stdout = 1,
+    /// Standard error.
+    Stderr = 2,
+}
+
+impl RemoteStream {
+    fn from_byte(byte: u8) -> Option<RemoteStream> {
+        [RemoteStream::Stdin, RemoteStream::Stdout, RemoteStream::Stderr]
+            .get(usize::from(byte))
+            .copied()
+    }
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemoteEnd {
+    /// With a status.
+    Exit(u8),
+    /// By a signal.
+    Signal(u8),
+}
+
+/// See the [module above](super).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the table of the module above says what they are")]
+pub enum Frame {
+    Alive,
+    Data(RemoteStream, Vec<u8>),
+    End(RemoteStream),
+    Taken(RemoteStream, u32),
+    Signal(u8),
+    Exited(RemoteEnd),
+    Refused(String),
+}
+
+impl Frame {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let (kind, stream, bytes) = match self {
+            Frame::Alive => (0, 0, &[][..]),
+            Frame::Data(stream, bytes) => (1, *stream as u8, bytes.as_slice()),
+            Frame::End(stream) => (2, *stream as u8, &[][..]),
+            Frame::Taken(stream, count) => (3, *stream as u8, &count.to_le_bytes()[..]),
+            Frame::Signal(signal) => (4, 0, &[*signal][..]),
+            Frame::Exited(RemoteEnd::Exit(status)) => (5, 0, &[*status][..]),
+            Frame::Exited(RemoteEnd::Signal(signal)) => (5, 1, &[*signal][..]),
+            Frame::Refused(reason) => (6, 0, reason.as_bytes()),
+        };
+        let bytes = &bytes[..bytes.len().min(PART_BYTES_MAX)];
+        let mut out = vec![kind, stream];
+        // A part is far shorter than 4 GiB.
+        out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        out.extend_from_slice(bytes);
+        out
+    }
+
+    /// `None` for what is no frame.
+    fn decode(kind: u8, stream: u8, bytes: Vec<u8>) -> Option<Frame> {
+        let of = RemoteStream::from_byte(stream)?;
+        let frame = match (kind, stream, bytes.as_slice()) {
+            (0, 0, []) => Frame::Alive,
+            (2, _, []) => Frame::End(of),
+            (3, _, &[a, b, c, d]) => Frame::Taken(of, u32::from_le_bytes([a, b, c, d])),
+            (4, 0, &[signal]) => Frame::Signal(signal),
+            (5, 0, &[status]) => Frame::Exited(RemoteEnd::Exit(status)),
+            (5, 1, &[signal]) => Frame::Exited(RemoteEnd::Signal(signal)),
+            (6, 0, text) => Frame::Refused(String::from_utf8_lossy(text).into_owned()),
+            (1, _, [_, ..]) => Frame::Data(of, bytes),
+            _ => return None,
+        };
+        Some(frame)
+    }
+}
+
+/// The half of a connection where frames arrive.
+pub struct FrameReader {
+    reader: Reader,
+    /// The peer sends keepalives, and its silence ends the connection.
+    is_timed: bool,
+}
+
+/// The half of a connection where frames are sent.
+pub struct FrameWriter {
+    writer: Writer,
+    is_timed: bool,
+}
+
+/// The halves of a connection to a process of this machine.
+#[must_use]
+pub fn unix_halves(stream: UnixStream) -> (FrameReader, FrameWriter) {
+    let (read, write) = stream.into_split();
+    let reader = Reader::new(Incoming::Unix(read), None);
+    let writer = Writer { stream: Outgoing::Unix(write), seal: None };
+    (FrameReader { reader, is_timed: false }, FrameWriter { writer, is_timed: false })
+}
+
+impl FrameReader {
+    pub(super) fn of_peer(reader: Reader) -> FrameReader {
+        FrameReader { reader, is_timed: true }
+    }
+
+    /// The next frame. An error also if the other side is gone, or sends what is no frame. To
+    /// drop the future breaks the connection.
+    ///
+    /// # Errors
+    /// That of the connection.
+    pub async fn next(&mut self) -> io::Result<Frame> {
+        let FrameReader { reader, is_timed } = self;
+        let heard = async {
+            let [kind, stream, length @ ..] = reader.take::<HEAD_BYTES>().await?;
+            let count = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
+            if count > PART_BYTES_MAX {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            let bytes = reader.take_vec(count).await?;
+            let whole = [&[kind, stream], &length[..], &bytes].concat();
+            let is_genuine = reader.is_genuine(&whole).await?;
+            let frame = Frame::decode(kind, stream, bytes).filter(|_| is_genuine);
+            frame.ok_or_else(|| io::ErrorKind::InvalidData.into())
+        };
+        match is_timed {
+            true => in_time(heard).await,
+            false => heard.await,
+        }
+    }
+
+    /// Takes bytes that are no frame, at most as many as a buffer holds.
+    ///
+    /// # Errors
+    /// That of the connection.
+    pub async fn take(&mut self, count: usize) -> io::Result<Vec<u8>> {
+        in_time(self.reader.take_vec(count)).await
+    }
+}
+
+impl FrameWriter {
+    pub(super) fn of_peer(writer: Writer) -> FrameWriter {
+        FrameWriter { writer, is_timed: true }
+    }
+
+    /// Sends a frame.
+    ///
+    /// # Errors
+    /// That of the connection.
+    pub async fn put(&mut self, frame: &Frame) -> io::Result<()> {
+        self.put_bytes(&frame.encode()).await
+    }
+
+    /// Sends bytes that are no frame.
+    ///
+    /// # Errors
+    /// That of the connection.
+    pub async fn put_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self.is_timed {
+            true => in_time(self.writer.say(bytes)).await,
+            false => self.writer.say(bytes).await,
+        }
+    }
+
+    /// Sends frames as they come, and says every now and then that this side is there; until
+    /// nobody can send any more.
+    pub(super) async fn put_all(&mut self, mut frames: mpsc::Receiver<Frame>) -> io::Result<()> {
+        loop {
+            let wait = tokio::time::sleep(Duration::from_millis(WAIT_MS));
+            tokio::select! {
+                frame = frames.recv() => match frame {
+                    Some(frame) => self.put(&frame).await?,
+                    None => return Ok(()),
+                },
+                () = wait => if self.is_timed {
+                    self.put(&Frame::Alive).await?;
+                },
+            }
+        }
+    }
+}
+
+/// A queue of frames that are to be sent.
+pub(super) fn frames() -> (mpsc::Sender<Frame>, mpsc::Receiver<Frame>) {
+    mpsc::channel(FRAMES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_frame_has_one_encoding(kind in 0_u8..8, stream in 0_u8..4, bytes: Vec<u8>) {
+            let length = bytes.len() as u32;
+            let is_text = std::str::from_utf8(&bytes).is_ok();
+            if let Some(frame) = Frame::decode(kind, stream, bytes.clone())
+                && (kind != 6 || is_text)
+            {
+                let whole = [&[kind, stream], &length.to_le_bytes()[..], &bytes].concat();
+                prop_assert_eq!(frame.encode(), whole);
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Tasks that run on several executors, and the processes that they start on other nodes.
+
+use super::Tasks;
+use super::ends::used;
+use crate::MemoryLimits;
+use crate::gangs::{self, FromGangs};
+use falkon_core::execute::Event;
+use falkon_core::gang::{GangAction, GangKey};
+use falkon_core::result::ResourceUsage;
+use falkon_core::task::Resources;
+use falkon_data::peer::remote::{RemoteEnd, RemoteStart, Started};
+use falkon_process::{Ended, Launch, MemoryLimit, Outcome, Shortage, Stage};
+use std::os::unix::ffi::OsStringExt;
+use tokio::sync::oneshot;
+
+/// A variable of a task's environment, and its value.
+type Variable = (Vec<u8>, Vec<u8>);
+
+/// What the command of a gang's task finds in its environment, and what it does not.
+#[derive(Debug, Default)]
+pub(super) struct GangEnvironment {
+    pub(super) set: Vec<Variable>,
+    pub(super) without: Vec<Vec<u8>>,
+}
+
+impl Tasks {
+    /// Holds a gang, or ends it.
+    pub(crate) fn act_on_gang(&mut self, action: GangAction) {
+        match action {
+            GangAction::Form { .. } => {
+                let fetcher = self.objects.as_ref().and_then(|objects| objects.fetcher());
+                for (start, answer) in self.gangs.form(action, fetcher) {
+                    self.start_remote(start, answer);
+                }
+            }
+            GangAction::Disband { key } => {
+                self.kills.extend(self.gangs.disband(key));
+                let released = self.gangs.release(key);
+                self.gang_released(released);
+            }
+        }
+    }
+
+    fn gang_released(&mut self, released: Option<(GangKey, Option<ResourceUsage>)>) {
+        if let Some((key, usage)) = released {
+            self.events.push_back(Event::GangEnded { key, usage });
+        }
+    }
+
+    /// The environment of a gang's task, which has these resources here.
+    pub(super) fn gang_environment(
+        &self,
+        key: GangKey,
+        resources: &Resources,
+    ) -> Result<GangEnvironment, String> {
+        let (variables, ranks) = self.gangs.environment(key)?;
+        let mut set = variables.to_vec();
+        set.extend(self.granted.threads(resources.cpus_milli, ranks));
+        Ok(GangEnvironment { set, without: gangs::without() })
+    }
+
+    /// Acts upon a message about gangs.
+    pub(super) fn gang_said(&mut self, said: FromGangs) {
+        match said {
+            FromGangs::Start { start, answer } => self.start_remote(start, answer),
+            FromGangs::Unwanted(launch) => {
+                self.kills.extend(self.gangs.unwanted(launch).map(|grace| (launch, grace)));
+            }
+        }
+    }
+
+    /// Starts a process that another process of its gang has asked for.
+    pub(super) fn start_remote(
+        &mut self,
+        start: RemoteStart,
+        answer: oneshot::Sender<Result<Started, String>>,
+    ) {
+        let (key, launch) = (start.key, self.next_launch);
+        let Some(remote) = self.gangs.start(start, answer, launch) else { return };
+        self.next_launch += 1;
+        let mut env = self.granted.environment(remote.resources);
+        env.extend(self.granted.threads(remote.resources.cpus_milli, remote.ranks));
+        env.extend(remote.variables.iter().cloned());
+        let temporary = remote.temporary.map(|path| path.into_os_string().into_vec());
+        env.extend(temporary.map(|path| ("TMPDIR".into(), path)));
+        let mut set = |name: &str, value: String| env.push((name.into(), value.into_bytes()));
+        set("FALKON_INSTANCE", key.instance.to_string());
+        set("FALKON_TASK", key.task.to_string());
+        set("FALKON_ATTEMPT", key.tries.attempt().to_string());
+        env.extend(self.gpus.environment(&remote.grant.gpus));
+        let bytes = remote.resources.memory_bytes;
+        let memory = (bytes > 0 && self.memory_limits != MemoryLimits::Off).then_some(bytes);
+        let in_group = self.memory_limits == MemoryLimits::Auto;
+        self.launches.push_back(Launch {
+            key: launch,
+            argv: remote.argv,
+            env,
+            without: gangs::without(),
+            cpus: remote.grant.cpus.iter().map(|share| share.number).collect(),
+            memory: memory.map(|bytes| MemoryLimit { bytes, in_group }),
+            ..Launch::default()
+        });
+    }
+
+    /// A launch has ended that may be a gang's; whether it is one.
+    pub(super) fn remote_ended(&mut self, ended: &Ended) -> bool {
+        let end = match (ended.shortage, ended.outcome) {
+            (Some(Shortage::OverLimit { had_bytes }), _) => Err(format!(
+                "it had {had_bytes} bytes of memory when it was ended, more than the task has on \
+                 a node: --memory gives it more"
+            )),
+            (Some(Shortage::OfSystem), _) => Err("its node had no memory left".to_owned()),
+            // Statuses and signals are small numbers.
+            (None, Outcome::Exit(status)) => Ok(RemoteEnd::Exit(status as u8)),
+            (None, Outcome::Signal(signal)) => Ok(RemoteEnd::Signal(signal as u8)),
+            (None, Outcome::NotStarted { stage: Stage::Waiting, .. }) => {
+                Err("it was ended before it began".to_owned())
+            }
+            (None, Outcome::NotStarted { errno, .. }) => {
+                Err(format!("it cannot be started: {}", std::io::Error::from_raw_os_error(errno)))
+            }
+        };
+        self.remote_over(ended.key, end, used(&ended.outcome, &ended.usage))
+    }
+
+    /// A launch is over that may be a gang's; whether it is one.
+    pub(super) fn remote_over(
+        &mut self,
+        launch: u64,
+        end: Result<RemoteEnd, String>,
+        used: Option<ResourceUsage>,
+    ) -> bool {
+        let Some(released) = self.gangs.ended(launch, end, used) else { return false };
+        self.gang_released(released);
+        true
+    }
+
+    /// As [`Self::remote_over`], for one that never ran or whose end nobody knows.
+    pub(super) fn remote_lost(&mut self, launch: u64, reason: &str) -> bool {
+        self.remote_over(launch, Err(reason.to_owned()), None)
+    }
+}
