@@ -24,6 +24,7 @@ mod departure;
 mod end;
 mod event;
 mod everywhere;
+mod executor_messages;
 mod expire;
 mod explain;
 mod fleet;
@@ -34,6 +35,7 @@ mod holdings;
 mod idle;
 mod inspect;
 mod instance;
+mod instance_options;
 mod instances;
 mod intermediate;
 mod join;
@@ -54,6 +56,7 @@ mod rack;
 mod recall;
 mod recompute;
 mod recover;
+mod request_error;
 mod results;
 mod retry;
 mod runnable;
@@ -103,22 +106,22 @@ pub use admission::JoinError;
 pub use attempts::Attempts;
 pub use cancel::Selection;
 pub use check::CheckError;
-pub use event::{
-    Action, Assigned, BatchId, ConnectionId, Delivery, Event, Held, InstanceOptions, Join, Keep,
-    Lease, Order, Prepare, Reply, RequestError, Update,
-};
+pub use event::{Action, ConnectionId, Delivery, Event, Reply};
+pub use executor_messages::{Assigned, BatchId, Held, Join, Lease, Order, Prepare, Update};
 pub use explain::{Explained, Obstacle, Offering};
 pub use holdings::Holdings;
 pub use idle::{Idle, IdleReason};
 pub use inspect::{
     Access, AccessError, Earlier, FoundObject, HolderStatus, ObjectStatus, Purpose, Scope,
 };
+pub use instance_options::{InstanceOptions, Keep};
 pub use instances::{Expiry, Lifetime};
 pub use journal_room::{Compaction, Disk, JournalSize};
 pub use outputs::PagedOutput;
 pub use pages::{Page, PageBounds, PagePlace, StoredPage};
 pub use placement::{Remembered, diffusion};
 pub use recover::{Record, RecoverError};
+pub use request_error::RequestError;
 pub use retry::Retried;
 pub use subtree::{NodeClass, Subtree, SubtreeError};
 pub use survey::{Site, Standing, Survey};

@@ -2,28 +2,26 @@
 //!
 //! A connection carries frames; a frame carries one message. Requests carry a
 //! number that comes back in the answer; a client may have many under way.
-//!
-//! This file is long because it has all messages of clients, with each of their fields.
 
 mod executor;
 mod refusal;
+mod status;
 
 pub use executor::{FromExecutor, ToExecutor};
 pub use refusal::Refusal;
+pub use status::{CacheStatus, ExecutorStatus, InstanceStatus, Status, TaskInfo};
 
-use crate::codec::{Decoder, wire_enum, wire_list, wire_struct};
+use crate::codec::{Decoder, wire_enum, wire_struct};
 use crate::hidden::Hidden;
-use crate::provision::{Coming, ProvisionAsk, ProvisionStatus};
-use falkon_core::collect::Unwritten;
+use crate::provision::{ProvisionAsk, ProvisionStatus};
 use falkon_core::data::object::{Object, ObjectId};
-use falkon_core::data::stage::CacheState;
 use falkon_core::dispatch::{
     Access, Delivery, Earlier, Explained, FoundObject, Holdings, Idle, InstanceOptions,
-    ObjectStatus, Purpose, Selection, Standing, Subtree, Survey,
+    ObjectStatus, Purpose, Selection, Subtree, Survey,
 };
 use falkon_core::provision::Waiting;
-use falkon_core::result::{Counts, Finished, Stream};
-use falkon_core::task::{ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
+use falkon_core::result::Stream;
+use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, Time};
 use std::sync::Arc;
 
 /// Both sides must speak the same version. A journal holds the same values, so
@@ -552,181 +550,3 @@ impl ToClient {
         }
     }
 }
-
-/// A dispatcher and what it has.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Status {
-    /// The release it runs.
-    pub version: String,
-    /// When it started, in microseconds since the Unix epoch.
-    pub started: Time,
-    /// The dispatcher's clock now.
-    pub now: Time,
-    /// The dispatcher's instances, or the one asked for.
-    pub instances: Vec<InstanceStatus>,
-    /// The dispatcher's executors.
-    pub executors: Vec<ExecutorStatus>,
-    /// Nodes that are to come of its provisioner's queues.
-    pub coming: Vec<Coming>,
-    /// Relays that lost their connection, and are not back.
-    pub away: Vec<Standing>,
-    /// Where to go on, if there are more instances or executors than one answer
-    /// holds.
-    pub next: Option<(u64, u64)>,
-}
-wire_struct!(Status { version, started, now, instances, executors, coming, away, next });
-
-/// An instance.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct InstanceStatus {
-    /// Its number.
-    pub id: u64,
-    /// The instance's name, if it was given one.
-    pub name: String,
-    /// When it was created.
-    pub created: Time,
-    /// When a client of it was last connected, or asked about it.
-    pub heard: Time,
-    /// When it is destroyed if nobody looks at it.
-    pub expires: Option<Time>,
-    /// How many tasks are in which state.
-    pub counts: Counts,
-    /// How many of those that are dispatched run: the others were sent ahead.
-    pub running: u64,
-    /// How many of those have ended, and have outputs that are staged for archives and
-    /// not safe.
-    pub staged: u64,
-    /// The instance takes no more tasks.
-    pub sealed: bool,
-    /// Every task has ended.
-    pub complete: bool,
-    /// Some of its tasks have names.
-    pub named: bool,
-    /// Bytes of submissions that are queued.
-    pub queued_bytes: u64,
-    /// Bytes of results held in memory.
-    pub held_bytes: u64,
-    /// Bytes of results held on disk.
-    pub stored_bytes: u64,
-    /// Nothing is dispatched until results are fetched.
-    pub clogged: bool,
-    /// Nothing is dispatched because somebody wants it so.
-    pub paused: bool,
-    /// Its priority among instances.
-    pub priority: i32,
-    /// Needs of ready tasks that no executor offers, and how many tasks have each.
-    pub unschedulable: Vec<(Resources, u64)>,
-    /// For how long ready tasks are expected to run, in microseconds, before
-    /// whose end every executor leaves that could run them, and how many wait.
-    pub overlong: Vec<(u64, u64)>,
-    /// How many task results there were so far: more than tasks that have ended, if some were
-    /// retried.
-    pub results: u64,
-}
-wire_struct!(InstanceStatus {
-    id,
-    name,
-    created,
-    heard,
-    expires,
-    counts,
-    running,
-    staged,
-    sealed,
-    complete,
-    named,
-    queued_bytes,
-    held_bytes,
-    stored_bytes,
-    clogged,
-    paused,
-    priority,
-    unschedulable,
-    overlong,
-    results,
-});
-
-/// An executor.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExecutorStatus {
-    /// Its number.
-    pub id: ExecutorId,
-    /// Its name.
-    pub name: String,
-    /// The resources that it offers.
-    pub capacity: Resources,
-    /// The resources that are free.
-    pub free: Resources,
-    /// Tasks it has.
-    pub tasks: u64,
-    /// How many of them were sent ahead.
-    pub prefetched: u64,
-    /// Whether it is connected.
-    pub connected: bool,
-    /// Until when it is left alone because it could not start its tasks.
-    pub suspended_until: Option<Time>,
-    /// It is given no tasks because somebody wants it so.
-    pub drained: bool,
-    /// The executor's cache, if it has one.
-    pub cache: Option<CacheStatus>,
-    /// How many nodes are below it, if it is a relay.
-    pub nodes: Option<u64>,
-    /// The relay that it is, and those below it, each followed by those below it in turn.
-    pub relays: Vec<Standing>,
-    /// Archives that it cannot write for now.
-    pub unwritten: Vec<Unwritten>,
-}
-wire_struct!(ExecutorStatus {
-    id,
-    name,
-    capacity,
-    free,
-    tasks,
-    prefetched,
-    connected,
-    suspended_until,
-    drained,
-    cache,
-    nodes,
-    relays,
-    unwritten
-});
-
-/// An executor's cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CacheStatus {
-    /// Objects that it holds, as the dispatcher believes.
-    pub objects: u64,
-    /// As the executor last said.
-    pub state: CacheState,
-    /// The bytes of the largest object that it takes.
-    pub object_bytes: u64,
-    /// Bytes that the executor lends to stripes of objects.
-    pub lent_bytes: u64,
-    /// Those that stripes take.
-    pub lent_used_bytes: u64,
-    /// Whether its tasks can read objects in a file system that it has no room for.
-    pub mounts: bool,
-}
-wire_struct!(CacheStatus { objects, state, object_bytes, lent_bytes, lent_used_bytes, mounts });
-
-/// A task.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TaskInfo {
-    /// Its number.
-    pub task: TaskId,
-    /// The user's name for it.
-    pub name: Option<Vec<u8>>,
-    /// `waiting`, `ready`, `sent` (to an executor ahead of time), `running`,
-    /// `done`, `failed` or `cancelled`; `ended` if nothing more is known.
-    pub state: String,
-    /// The task's command line, if it is still known.
-    pub argv: Vec<Vec<u8>>,
-    /// The name of the executor that has it, or had it last.
-    pub executor: Option<String>,
-    /// How and when it ended, without what it wrote, while that is in memory.
-    pub end: Option<Finished>,
-}
-wire_struct!(TaskInfo { task, name, state, argv, executor, end });
-
-wire_list!(InstanceStatus, ExecutorStatus, TaskInfo);

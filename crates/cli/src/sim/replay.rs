@@ -55,7 +55,7 @@ pub(crate) struct ReplayArgs {
     /// Slots of each executor [default: as in the record]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
-    /// The policy by which tasks are sent, as with falkon run [default: as in the record]
+    /// Policy of dispatch, as with falkon run [default: as in the record]
     #[arg(long, value_name = "NAME", value_parser = PolicyName::named)]
     policy: Option<PolicyName>,
     /// The size of each executor's cache [default: as in the record]
