@@ -279,6 +279,21 @@ impl Packed {
         true
     }
 
+    /// The strings of all `parts`, in order; `None` if they would pass 4 GiB.
+    #[must_use]
+    pub fn concatenated<'a>(parts: impl Iterator<Item = &'a Packed> + Clone) -> Option<Packed> {
+        let bytes = parts.clone().map(|part| part.blob.len()).sum::<usize>();
+        u32::try_from(bytes).ok()?;
+        let mut blob = Vec::with_capacity(bytes);
+        let mut ends = Vec::with_capacity(parts.clone().map(|part| part.ends.len()).sum());
+        for part in parts {
+            let start = blob.len() as u32;
+            ends.extend(part.ends.iter().map(|end| start + end));
+            blob.extend_from_slice(&part.blob);
+        }
+        Some(Packed { blob: Arc::new(blob), ends: Arc::new(ends) })
+    }
+
     /// A copy of `count` strings from `first` on.
     #[must_use]
     pub fn slice(&self, first: u64, count: u64) -> Packed {

@@ -359,15 +359,12 @@ fn submission_of(runs: &[Waiting], count: u64) -> Submission {
     let rows = match (&runs[0].tasks.rows, runs) {
         (rows @ Rows::Computed { .. }, _) | (rows, [_]) => rows.clone(),
         (_, several) => {
-            let mut all = Packed::default();
-            for run in several {
-                let Rows::Packed(packed) = &run.tasks.rows else { continue };
-                for at in 0..packed.len() {
-                    // They are within a submission's bound together.
-                    let _ = all.push(packed.at(at).unwrap_or_default());
-                }
-            }
-            Rows::Packed(all)
+            let packed = several.iter().filter_map(|run| match &run.tasks.rows {
+                Rows::Packed(packed) => Some(packed),
+                Rows::Computed { .. } => None,
+            });
+            // They are within a submission's bound together.
+            Rows::Packed(Packed::concatenated(packed).unwrap_or_default())
         }
     };
     let mut class_runs: Vec<(u64, u32)> = Vec::new();

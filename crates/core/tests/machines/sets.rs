@@ -198,6 +198,16 @@ proptest! {
     }
 
     #[test]
+    fn slices_of_rows_concatenated_are_the_rows(packed in sound_packed(12), cuts in vec(0..=12u64, 0..4)) {
+        let mut cuts = cuts;
+        cuts.extend([0, 12]);
+        cuts.sort_unstable();
+        let slices: Vec<_> =
+            cuts.windows(2).map(|pair| packed.slice(pair[0], pair[1] - pair[0])).collect();
+        prop_assert_eq!(Packed::concatenated(slices.iter()), Some(packed));
+    }
+
+    #[test]
     fn computed_rows_count_like_nested_loops(
         factors in vec((-50..50i64, -9..9i64, 1..5u64), 1..4),
         offset in 0..10u64,

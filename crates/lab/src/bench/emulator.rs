@@ -15,6 +15,7 @@ use falkon_data::overflow::OverflowDirectory;
 use falkon_executor::{ExecutorError, Link, Options};
 use falkon_net::client::Client;
 use falkon_net::secure::AccessFile;
+use falkon_wire::message::Status;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Child;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,7 +32,7 @@ const JOIN_S_PER_THOUSAND_MAX: u64 = 10;
 const JOINING_MAX: u32 = 10_000;
 /// Pause between two looks at how many have joined.
 const JOIN_LOOK_MS: u64 = 200;
-/// Executors for which it is once as long again: a look is at all of them.
+/// Listed executors for which it is once as long again.
 const JOIN_LOOK_EXECUTORS: u64 = 10_000;
 /// Where emulators' addresses begin: each process has one of its own, as if it
 /// were a machine of its own. Connections from one address to one port of
@@ -157,7 +158,7 @@ impl Emulators {
             // Handshakes of more at a time than this machine keeps up with are given up
             // and begin again.
             let joined = u64::from(started).saturating_sub(JOINING_MAX.max(share).into());
-            emulators.wait(joined, executors, deadline, services, client).await?;
+            emulators.wait(joined, deadline, services, client).await?;
             started += share;
             let arguments = vec![
                 "bench".into(),
@@ -173,26 +174,30 @@ impl Emulators {
             ];
             emulators.processes.push(services.spawn(EMULATOR, arguments)?);
         }
-        emulators.wait(executors.into(), executors, deadline, services, client).await?;
+        emulators.wait(executors.into(), deadline, services, client).await?;
         emulators.joined_in = start.elapsed().as_secs_f64();
         Ok(emulators)
     }
 
-    /// Waits until so many of all `executors` have joined.
+    /// Waits until so many executors have joined.
     async fn wait(
         &mut self,
         joined: u64,
-        executors: u32,
         deadline: Instant,
         services: &Services,
         client: &Client,
     ) -> Result<(), BenchError> {
-        while joined > 0 && connected(client).await? < joined {
+        while joined > 0 {
+            let status = client.status(None).await?;
+            if nodes(&status) >= joined {
+                break;
+            }
             if Instant::now() > deadline || self.has_ended() {
                 let log = services.log(EMULATOR);
                 return Err(BenchError::Service { what: EMULATOR, log });
             }
-            let pause = JOIN_LOOK_MS * (1 + u64::from(executors) / JOIN_LOOK_EXECUTORS).min(5);
+            let listed = status.executors.len() as u64;
+            let pause = JOIN_LOOK_MS * (1 + listed / JOIN_LOOK_EXECUTORS).min(5);
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
         Ok(())
@@ -219,9 +224,12 @@ impl Emulators {
 
 /// How many executors a dispatcher has, those below relays included.
 pub(crate) async fn connected(client: &Client) -> Result<u64, BenchError> {
-    let status = client.status(None).await?;
+    Ok(nodes(&client.status(None).await?))
+}
+
+fn nodes(status: &Status) -> u64 {
     let connected = status.executors.iter().filter(|executor| executor.connected);
-    Ok(connected.map(|executor| executor.nodes.unwrap_or(1)).sum())
+    connected.map(|executor| executor.nodes.unwrap_or(1)).sum()
 }
 
 impl Drop for Emulators {
