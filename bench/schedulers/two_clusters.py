@@ -27,6 +27,8 @@ NODES, CPUS = 4, 2
 TASK_S = 0.2
 WAIT_S_MAX = 120
 DISPATCHER = "10.98.0.1"
+PACKAGES = ["slurmctld", "slurmd", "slurm-client", "munge",
+            "gridengine-master", "gridengine-exec", "gridengine-client"]
 
 
 def wait_for(what, ready, pause=0.05):
@@ -196,7 +198,9 @@ def main():
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not args.inside:
-        # A network in which nothing else is.
+        # In a network in which nothing else is, nothing can be installed.
+        install = '. "$0/install.sh"; skip() { echo "skipped: $*" >&2; exit 1; }; installed "$@"'
+        system("bash", "-euc", install, str(ROOT / "tests/schedulers"), *PACKAGES)
         os.execvp("unshare", ["unshare", "--net", sys.executable, *sys.argv, "--inside"])
     system("ip", "link", "set", "lo", "up")
     system("ip", "addr", "add", f"{DISPATCHER}/32", "dev", "lo")

@@ -14,9 +14,11 @@ installed() {
     flock 9
     echo "installing $* with apt-get" >&2
     export DEBIAN_FRONTEND=noninteractive
-    apt-cache policy "$1" | grep -q 'Candidate: [0-9]' || timeout 120 apt-get update -qq >"$log" 2>&1
-    # Its packages start their services where there is a system to start them.
-    timeout 300 apt-get -o DPkg::Lock::Timeout=120 install -y -qq --no-install-recommends "$@" >"$log" 2>&1 </dev/null ||
+    local install=(apt-get -o DPkg::Lock::Timeout=120 install -y -qq --no-install-recommends "$@")
+    # Its packages start their services where there is a system to start them. Lists of packages
+    # that are old name files that are gone.
+    apt-cache policy "$1" | grep -q 'Candidate: [0-9]' && timeout 100 "${install[@]}" >"$log" 2>&1 </dev/null ||
+        { timeout 120 apt-get update -qq && timeout 300 "${install[@]}"; } >"$log" 2>&1 </dev/null ||
         skip "apt-get cannot install it: $(grep -m 1 '^E:' "$log")"
     exec 9>&-
 }

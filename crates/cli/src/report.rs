@@ -5,6 +5,7 @@ mod course;
 mod gather;
 mod html;
 mod markdown;
+mod reserved;
 mod sections;
 mod shown;
 

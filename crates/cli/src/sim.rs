@@ -3,6 +3,7 @@
 mod collective;
 mod costs;
 mod csv;
+mod events;
 mod fields;
 mod page;
 mod plan;
@@ -22,6 +23,7 @@ use crate::description;
 use crate::exit::Exit;
 use crate::query::print;
 use clap::{Args, ValueEnum};
+use events::SimulatedEvents;
 use falkon_sim::{Figures, SimError};
 use page::{Run, page};
 use std::fs::File;
@@ -45,7 +47,7 @@ pub(crate) struct SimArgs {
     file: Option<PathBuf>,
     /// Print the figures of all scenarios about a topic, beside what the papers
     /// report and what the machine allows, in place of a file's
-    #[arg(long, value_enum, value_name = "TOPIC", conflicts_with_all = ["file", "json", "csv", "html"])]
+    #[arg(long, value_enum, value_name = "TOPIC", conflicts_with_all = ["file", "json", "csv", "html", "events"])]
     figures: Option<Topic>,
     /// Seed of all random numbers; the same seed gives the same run
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -59,6 +61,10 @@ pub(crate) struct SimArgs {
     /// Write a self-contained page with plots to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Write the events of a scenario that is one run to this directory, for falkon report, log,
+    /// export and replay
+    #[arg(long, value_name = "DIR")]
+    events: Option<PathBuf>,
 }
 
 /// Runs the command.
@@ -109,11 +115,21 @@ impl Output {
 
 fn runs(file: &Path, variants: Vec<Variant>, args: &SimArgs) -> Result<Exit, Exit> {
     let (mut csv, mut html) = (create(args.csv.as_deref())?, create(args.html.as_deref())?);
+    let events = args.events.as_deref().map(|dir| {
+        if variants.len() > 1 || variants.iter().any(|variant| variant.scenario.dispatchers > 1) {
+            let file = file.display();
+            return Err(Exit::usage(format!(
+                "--events is for one run with one dispatcher, and {file} has several"
+            )));
+        }
+        SimulatedEvents::create(dir)
+    });
+    let events = events.transpose()?;
     let mut any_failed = false;
     let mut drawn = Vec::new();
-    let jobs = variants.iter().map(|variant| Job {
-        name: variant.scenario.name.clone() + &label(&variant.label),
-        scenario: variant.scenario.clone(),
+    let jobs = variants.iter().map(|variant| {
+        let name = variant.scenario.name.clone() + &label(&variant.label);
+        Job::new(name, variant.scenario.clone()).with_events(events.clone())
     });
     let exit = run_each(jobs.collect(), args.seed, |at, result| {
         let figures = match result {
@@ -138,6 +154,9 @@ fn runs(file: &Path, variants: Vec<Variant>, args: &SimArgs) -> Result<Exit, Exi
         }
         None
     });
+    if let Some(events) = &events {
+        events.close()?;
+    }
     if let Some(exit) = exit {
         return Err(exit);
     }

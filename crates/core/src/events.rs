@@ -13,7 +13,7 @@ mod transfers;
 
 pub use failures::{FailureClass, FailureGroup, Failures};
 pub use history::{History, Interval, Levels, Processors, SCALES_MICROS};
-pub use needs::{Before, NamedObject, Uses, Waits};
+pub use needs::{Before, NamedObject, Reserves, Uses, Waits};
 pub use tally::{ExecutorTally, InstanceTally, Tally};
 pub use transfers::Transfers;
 
@@ -66,6 +66,8 @@ pub enum What {
     Waits(Waits),
     /// Tasks that were accepted read or write data objects.
     Uses(Uses),
+    /// Tasks that were accepted reserve other than one CPU.
+    Reserves(Reserves),
     /// An instance takes no more tasks.
     Sealed {
         /// The instance.

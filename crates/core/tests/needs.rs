@@ -4,9 +4,9 @@
 
 use falkon_core::data::declared::{Declared, Lists};
 use falkon_core::data::object::{Object, ObjectId};
-use falkon_core::events::{Run, Uses, Waits, What};
+use falkon_core::events::{Reserves, Run, Uses, Waits, What};
 use falkon_core::limits::EVENT_NEEDS_MAX;
-use falkon_core::task::{After, InstanceId, TaskId};
+use falkon_core::task::{After, InstanceId, Resources, TaskClass, TaskId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -169,4 +169,22 @@ fn a_task_with_many_objects_has_several_events() {
         outputs += uses.outputs.len();
     });
     assert_eq!((inputs, outputs), (all, 1));
+}
+
+#[test]
+fn tasks_reserve_what_their_classes_do_in_few_events() {
+    let cpus = |cpus: u32, nodes| TaskClass {
+        resources: Resources::cpus(cpus),
+        nodes,
+        ..TaskClass::default()
+    };
+    let other = TaskClass { retries: 3, ..cpus(4, 0) };
+    let classes = [cpus(1, 0), cpus(4, 1), other, cpus(4, 8)];
+    let runs = [(5, 0), (2, 1), (3, 2), (1, 0), (2, 3)];
+    let mut found = Vec::new();
+    Reserves::each(InstanceId(7), TaskId(FIRST), &runs, &classes, |what| {
+        let What::Reserves(reserves) = what else { panic!("{what:?}") };
+        found.push((reserves.run.first.0, reserves.run.count, reserves.cpus_milli()));
+    });
+    assert_eq!(found, [(FIRST + 5, 5, 4000), (FIRST + 11, 2, 32_000)]);
 }

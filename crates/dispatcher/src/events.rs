@@ -11,17 +11,19 @@
 
 mod files;
 mod read;
+mod recorder;
 
 pub use files::{EVENTS_DIRECTORY, EventsError};
 pub use read::{Block, Blocks, EventReader, Position};
+pub use recorder::Recorder;
 
 use falkon_core::data::declared::Declared;
 use falkon_core::data::stage::Usage;
 use falkon_core::dispatch::{ConnectionId, Dispatcher, Record};
-use falkon_core::events::{Event, Run, Uses, Waits, What, text};
+use falkon_core::events::{Event, Reserves, Run, Uses, Waits, What, text};
 use falkon_core::limits::{EVENT_BLOCK_BYTES, EVENTS_BYTES_MAX, EVENTS_WAITING_BYTES_MAX};
 use falkon_core::result::{Detail, Finished};
-use falkon_core::task::{After, ExecutorId, InstanceId, Rows, Submission, TaskId, Time};
+use falkon_core::task::{After, ExecutorId, InstanceId, Rows, Submission, TaskClass, TaskId, Time};
 use falkon_net::Log;
 use falkon_wire::codec::Wire;
 use falkon_wire::command::Template;
@@ -73,6 +75,8 @@ enum Item {
         data: Option<Arc<Declared>>,
         /// The declared objects are of each task.
         are_alike: bool,
+        classes: Vec<TaskClass>,
+        class_runs: Vec<(u64, u32)>,
     },
     What(What),
 }
@@ -126,18 +130,7 @@ impl Events {
         let (rounds, received) = channel();
         let (end, ended) = channel();
         let waiting_bytes = Arc::new(AtomicU64::new(0));
-        let writer = Writer {
-            files,
-            block: BlockWriter::default(),
-            span: None,
-            template: None,
-            instances: BTreeMap::new(),
-            executors: BTreeMap::new(),
-            is_known: true,
-            log: log.clone(),
-            has_failed: false,
-            missing: 0,
-        };
+        let writer = Writer::new(files, log.clone());
         let waiting = waiting_bytes.clone();
         std::thread::Builder::new()
             .name("events".to_owned())
@@ -172,38 +165,10 @@ impl Events {
     }
 
     /// Takes a record that the journal has as well.
-    pub(super) fn record(&mut self, now: Time, mut record: Record) {
-        let (bytes, events) = match &mut record {
-            Record::Finished { results, .. } => {
-                results.iter_mut().for_each(leave_output_out);
-                (results.iter().map(|result| result.bytes()).sum(), results.len())
-            }
-            Record::Attempts { runs } => (size_of_val(runs.as_slice()) as u64, runs.len()),
-            Record::Submitted { submission, .. } => {
-                let data = submission.data.as_ref().map_or(0, |data| data.bytes());
-                (submission.template.len() as u64 + submission.after_bytes() + data, 1)
-            }
-            Record::Created { .. }
-            | Record::Sealed { .. }
-            | Record::Cancelled { .. }
-            | Record::Retried { .. }
-            | Record::Destroyed { .. }
-            | Record::Expired { .. }
-            | Record::Recomputed { .. }
-            | Record::Paused { .. }
-            | Record::Prioritized { .. } => (0, 1),
-            _ => return,
-        };
-        self.round_bytes += bytes + RECORD_BYTES;
-        self.round_events += events as u64;
-        let item = match record {
-            Record::Submitted { instance, first, submission, .. } => {
-                let Submission { count, template, rows, after, data, everywhere, .. } = submission;
-                let are_alike = everywhere.is_some();
-                Item::Submitted { instance, first, count, template, rows, after, data, are_alike }
-            }
-            record => Item::Record(record),
-        };
+    pub(super) fn record(&mut self, now: Time, record: Record) {
+        let Some((item, bytes, events)) = item_of(record) else { return };
+        self.round_bytes += bytes;
+        self.round_events += events;
         self.round.push((now, item));
     }
 
@@ -307,6 +272,21 @@ struct Writer {
 }
 
 impl Writer {
+    fn new(files: EventFiles, log: Log) -> Writer {
+        Writer {
+            files,
+            block: BlockWriter::default(),
+            span: None,
+            template: None,
+            instances: BTreeMap::new(),
+            executors: BTreeMap::new(),
+            is_known: true,
+            log,
+            has_failed: false,
+            missing: 0,
+        }
+    }
+
     fn run(mut self, rounds: &Receiver<Round>, waiting_bytes: &AtomicU64) {
         // When the block is to be written, full or not: events that come all the time do not
         // keep those before them from their readers.
@@ -346,10 +326,23 @@ impl Writer {
                 }
                 Event::of_record(now, &record, |event| self.push(&event));
             }
-            Item::Submitted { instance, first, count, template, rows, after, data, are_alike } => {
+            Item::Submitted {
+                instance,
+                first,
+                count,
+                template,
+                rows,
+                after,
+                data,
+                are_alike,
+                classes,
+                class_runs,
+            } => {
                 let command = self.command(template, &rows);
                 let what = What::Submitted { instance, first, count, command };
                 self.push(&Event { at: now, what });
+                let mut push = |what| self.push(&Event { at: now, what });
+                Reserves::each(instance, first, &class_runs, &classes, &mut push);
                 Waits::each(instance, first, &after, |what| self.push(&Event { at: now, what }));
                 if let Some(data) = data {
                     let run = Run { instance, first, count };
@@ -439,6 +432,55 @@ impl Writer {
         }
         block.events() == 0 || self.files.write(&block, (at, at), true).is_ok()
     }
+}
+
+/// What a record is to those who watch, the bytes that it takes, and how many events it
+/// becomes, about.
+fn item_of(mut record: Record) -> Option<(Item, u64, u64)> {
+    let (bytes, events) = match &mut record {
+        Record::Finished { results, .. } => {
+            results.iter_mut().for_each(leave_output_out);
+            (results.iter().map(|result| result.bytes()).sum(), results.len())
+        }
+        Record::Attempts { runs } => (size_of_val(runs.as_slice()) as u64, runs.len()),
+        Record::Submitted { submission, .. } => {
+            let data = submission.data.as_ref().map_or(0, |data| data.bytes());
+            let classes = size_of_val(submission.classes.as_slice())
+                + size_of_val(submission.class_runs.as_slice());
+            (submission.template.len() as u64 + submission.after_bytes() + data + classes as u64, 1)
+        }
+        Record::Created { .. }
+        | Record::Sealed { .. }
+        | Record::Cancelled { .. }
+        | Record::Retried { .. }
+        | Record::Destroyed { .. }
+        | Record::Expired { .. }
+        | Record::Recomputed { .. }
+        | Record::Paused { .. }
+        | Record::Prioritized { .. } => (0, 1),
+        _ => return None,
+    };
+    let item = match record {
+        Record::Submitted { instance, first, submission, .. } => {
+            let are_alike = submission.everywhere.is_some();
+            let Submission { count, template, rows, after, data, .. } = submission;
+            let Submission { classes, class_runs, .. } = submission;
+            Item::Submitted {
+                instance,
+                first,
+                count,
+                template,
+                rows,
+                after,
+                data,
+                are_alike,
+                classes,
+                class_runs,
+            }
+        }
+        record => Item::Record(record),
+    };
+    Some((item, bytes + RECORD_BYTES, events as u64))
 }
 
 /// Leaves nothing in a result that no event has: what tasks wrote may be long, and is not

@@ -57,8 +57,7 @@ pub(crate) fn papers(args: &PapersArgs) -> Exit {
     };
     let variants = rows.iter().map(|row| (&row.name, &row.variant));
     let variants = variants.chain(staged.iter().map(|row| (&row.name, &row.variant)));
-    let jobs = variants
-        .map(|(name, variant)| Job { name: name.clone(), scenario: variant.scenario.clone() });
+    let jobs = variants.map(|(name, variant)| Job::new(name.clone(), variant.scenario.clone()));
     let mut tables = Tables::default();
     let exit = run_each(jobs.collect(), seed, |at, result| {
         let figures = match result {

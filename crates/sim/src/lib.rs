@@ -29,4 +29,4 @@ pub use scenario::{
     RecordedObject, Relays, Scenario, ScenarioError, Stage, Store, TaskKind, Wide, Workload,
 };
 pub use time::Nanos;
-pub use world::{SimError, Standing, Unfinished, run, run_watched};
+pub use world::{Act, SimError, Standing, Unfinished, run, run_recorded, run_watched};

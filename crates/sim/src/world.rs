@@ -6,6 +6,7 @@
 //! those that have clients, tier by tier; with them, node `n` belongs to relay
 //! `n mod R` of the `R` of the lowest tier.
 
+mod acts;
 mod client;
 mod clock;
 mod collected;
@@ -24,6 +25,7 @@ mod provision;
 mod relay;
 mod transfer;
 
+pub use acts::Act;
 pub use error::{SimError, Unfinished};
 
 pub(crate) use connections::Way;
@@ -88,13 +90,27 @@ pub fn run_watched(
     seed: u64,
     watch: &mut dyn FnMut(Standing),
 ) -> Result<Figures, SimError> {
+    run_recorded(scenario, seed, watch, None)
+}
+
+/// The same, and has `record` take what the dispatcher did, of the last of several runs. Of
+/// several dispatchers, it is the first.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_recorded(
+    scenario: &Scenario,
+    seed: u64,
+    watch: &mut dyn FnMut(Standing),
+    record: Option<&mut dyn FnMut(Act)>,
+) -> Result<Figures, SimError> {
     scenario.check().map_err(SimError::Scenario)?;
     let mut remembered = Vec::new();
     for _ in 0..scenario.earlier_runs {
         let world = World::after(remembered, scenario, seed);
-        remembered = world.run(watch)?.remembered();
+        remembered = world.run(watch, None)?.remembered();
     }
-    Ok(World::after(remembered, scenario, seed).run(watch)?.figures())
+    Ok(World::after(remembered, scenario, seed).run(watch, record)?.figures())
 }
 
 struct World<'a> {
@@ -291,7 +307,15 @@ impl<'a> World<'a> {
         self.plan_fault();
     }
 
-    fn run(mut self, watch: &mut dyn FnMut(Standing)) -> Result<World<'a>, SimError> {
+    fn run(
+        mut self,
+        watch: &mut dyn FnMut(Standing),
+        mut record: Option<&mut dyn FnMut(Act)>,
+    ) -> Result<World<'a>, SimError> {
+        if record.is_some() {
+            let Dispatching { acts, core, .. } = &mut self.dispatchers[0];
+            acts.begin(core.now(), core);
+        }
         while self.unfinished > 0 {
             let Some(event) = self.events.next() else { return Err(self.unfinished()) };
             let now = self.events.now;
@@ -307,6 +331,9 @@ impl<'a> World<'a> {
             }
             if let Err(Broken(what)) = self.happen(event) {
                 return Err(SimError::Broken { at: now, seed: self.seed, what });
+            }
+            if let Some(record) = &mut record {
+                self.dispatchers[0].acts.take().into_iter().for_each(record);
             }
             self.ask_next();
             // What happens at one time shares once.
@@ -460,8 +487,9 @@ impl<'a> World<'a> {
         }
         let mut work = 0u128;
         let mut last_end = Nanos(0);
-        let same =
-            workload.recorded.is_none() && matches!(workload.run, crate::Durations::Fixed(_));
+        let same = workload.recorded.is_none()
+            && workload.wide.is_none()
+            && matches!(workload.run, crate::Durations::Fixed(_));
         if same {
             work = u128::from(workload.run.mean().0) * u128::from(workload.tasks);
             let last = self.arriving.at(workload.tasks - 1);
@@ -473,7 +501,7 @@ impl<'a> World<'a> {
             let mut ends: Vec<Nanos> = Vec::new();
             for index in 0..workload.tasks {
                 let run = workload.tries_of(self.seed ^ SEED_RUNS, index);
-                work += u128::from(run.0);
+                work += u128::from(run.0) * u128::from(workload.width_of(index));
                 let mut begins = self.arriving.at(index);
                 if let Some(after) = after {
                     let before = after.of(index).iter().map(|task| ends[*task as usize]);

@@ -47,6 +47,7 @@ kinds! {
     INSTANCE_GONE = 11, EXECUTOR_JOINED = 12, EXECUTOR_GONE = 13, EXECUTOR_SUSPENDED = 14,
     PROVISIONED = 15, MISSING = 16, DISPATCHER_STARTED = 17, PAUSED = 18, EXECUTOR_DRAINED = 19,
     PRIORITIZED = 20, RETRIED = 21, WAITS = 22, USES = 23, MOVED = 24,
+    RESERVES = 25,
 }
 
 /// Why bytes are no block of events.
@@ -142,6 +143,7 @@ impl BlockWriter {
             }
             What::Waits(waits) => self.waits(waits),
             What::Uses(uses) => self.uses(uses),
+            What::Reserves(reserves) => self.reserves(reserves),
             What::InstanceCreated { instance, name, policy } => {
                 self.instance(*instance);
                 let number = needs::number_of(*policy);
@@ -442,6 +444,7 @@ impl<'a> BlockReader<'a> {
             }
             WAITS => What::Waits(self.waits(first)?),
             USES => What::Uses(self.uses(first)?),
+            RESERVES => What::Reserves(self.reserves(first)?),
             INSTANCE_CREATED => {
                 let name = self.text()?;
                 let policy = if first & MORE != 0 { self.policy()? } else { PolicyName::default() };

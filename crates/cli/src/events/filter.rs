@@ -36,7 +36,9 @@ impl Kind {
             | What::Paused { .. }
             | What::Prioritized { .. }
             | What::InstanceGone { .. } => Kind::Instances,
-            What::Submitted { .. } | What::Waits(_) | What::Uses(_) => Kind::Submitted,
+            What::Submitted { .. } | What::Waits(_) | What::Uses(_) | What::Reserves(_) => {
+                Kind::Submitted
+            }
             What::Assigned { .. }
             | What::Requeued { .. }
             | What::Retried { .. }
@@ -127,6 +129,7 @@ fn about(what: &What) -> (Option<InstanceId>, Option<(u64, u64)>) {
         What::Ended(ended) => tasks(&ended.run),
         What::Waits(waits) => tasks(&waits.run),
         What::Uses(uses) => tasks(&uses.run),
+        What::Reserves(reserves) => tasks(&reserves.run),
         What::DispatcherStarted { .. }
         | What::ExecutorJoined { .. }
         | What::ExecutorGone { .. }

@@ -3,7 +3,7 @@
 use super::Names;
 use falkon_core::data::stage::Count;
 use falkon_core::dispatch::diffusion::PolicyName;
-use falkon_core::events::{Ended, Event, NamedObject, Run, Uses, Waits, What};
+use falkon_core::events::{Ended, Event, NamedObject, Reserves, Run, Uses, Waits, What};
 use falkon_core::result::{Outcome, Status};
 use falkon_core::task::{ExecutorId, InstanceId, Resources, Time};
 use std::sync::Arc;
@@ -26,6 +26,7 @@ pub(crate) fn write(event: &Event, names: &Names, out: &mut Vec<u8>) {
         }
         What::Waits(waits) => line.waits(waits),
         What::Uses(uses) => line.uses(uses),
+        What::Reserves(reserves) => line.reserves(reserves),
         What::Submitted { instance, first, count, command } => {
             let run = Run { instance: *instance, first: *first, count: *count };
             line.run(&run);
@@ -104,6 +105,7 @@ fn name(what: &What) -> &'static str {
         What::Submitted { .. } => "submitted",
         What::Waits(_) => "waits",
         What::Uses(_) => "uses",
+        What::Reserves(_) => "reserves",
         What::Sealed { .. } => "sealed",
         What::Assigned { .. } => "assigned",
         What::Requeued { .. } => "requeued",
@@ -217,6 +219,12 @@ impl<'a> Object<'a> {
         };
         self.list("inputs", uses.inputs.iter(), object);
         self.list("outputs", uses.outputs.iter(), object);
+    }
+
+    fn reserves(&mut self, reserves: &Reserves) {
+        self.run(&reserves.run);
+        self.capacity(&reserves.resources);
+        self.number("nodes", u64::from(reserves.nodes));
     }
 
     /// A list of objects, unless it is empty.

@@ -2,7 +2,7 @@
 
 use super::Names;
 use crate::query::{counted, printable};
-use falkon_core::events::{Ended, Event, NamedObject, Run, Uses, Waits, What};
+use falkon_core::events::{Ended, Event, NamedObject, Reserves, Run, Uses, Waits, What};
 use falkon_core::result::Outcome;
 use falkon_core::task::ExecutorId;
 use std::sync::Arc;
@@ -29,6 +29,7 @@ fn words(what: &What, names: &Names) -> String {
         }
         What::Waits(waits) => waits_words(waits),
         What::Uses(uses) => uses_words(uses),
+        What::Reserves(reserves) => reserves_words(reserves),
         What::Sealed { instance } => format!("instance {instance} takes no more tasks"),
         What::Assigned { run, executor, attempt } => {
             let attempt = match attempt {
@@ -111,6 +112,15 @@ fn uses_words(uses: &Uses) -> String {
     let read = list("read", &uses.inputs);
     let both = if read.is_empty() || uses.outputs.is_empty() { "" } else { " and" };
     format!("{}{read}{both}{}", tasks(&uses.run), list("write", &uses.outputs))
+}
+
+fn reserves_words(reserves: &Reserves) -> String {
+    let verb = if reserves.run.count == 1 { "reserves" } else { "reserve" };
+    let on = match reserves.nodes {
+        1 => String::new(),
+        nodes => format!(" on each of {nodes} nodes"),
+    };
+    format!("{} {verb} {}{on}", tasks(&reserves.run), reserves.resources)
 }
 
 /// The first items of a list, and how many more there are.

@@ -115,8 +115,8 @@ pub(super) fn advise(shown: &Shown, course: &[Interval]) -> Vec<Advice> {
 /// How long tasks were queued that no slot was free for.
 fn queued_s(course: &[Interval]) -> f64 {
     let full = course.iter().filter(|one| {
-        let idle = one.mean(Measure::Slots) - one.mean(Measure::Running);
-        one.mean(Measure::Queued) + one.mean(Measure::Sent) > idle.max(0.0)
+        let idle = one.mean(Measure::Slots) - one.mean(Measure::SlotsBusy);
+        one.mean(Measure::SlotsWanted) + one.mean(Measure::SlotsStarting) > idle.max(0.0)
     });
     full.map(|one| one.micros as f64 / 1e6).sum()
 }
@@ -124,7 +124,7 @@ fn queued_s(course: &[Interval]) -> f64 {
 /// How long fewer tasks ran in the end than there were slots, and none waited.
 fn tail_s(course: &[Interval], slots: f64) -> f64 {
     let is_tail = |one: &&Interval| {
-        one.mean(Measure::Queued) < 0.5 && one.mean(Measure::Running) < 0.9 * slots
+        one.mean(Measure::Queued) < 0.5 && one.mean(Measure::SlotsBusy) < 0.9 * slots
     };
     course.iter().rev().take_while(is_tail).map(|one| one.micros as f64 / 1e6).sum()
 }

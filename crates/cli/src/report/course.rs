@@ -21,9 +21,15 @@ pub(super) enum Measure {
     Slots,
     /// Executors that there were.
     Executors,
+    /// Slots for queued tasks.
+    SlotsWanted,
+    /// Slots for tasks at executors that had not started.
+    SlotsStarting,
+    /// Slots of tasks that ran.
+    SlotsBusy,
 }
 
-const MEASURES: usize = 5;
+const MEASURES: usize = 8;
 
 /// An interval of a run.
 #[derive(Debug, Clone, Copy, Default)]

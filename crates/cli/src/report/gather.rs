@@ -2,6 +2,7 @@
 //! could be listed without end.
 
 use super::course::{Course, Measure};
+use super::reserved::Reserved;
 use super::shown::Shown;
 use falkon_core::data::stage::Usage;
 use falkon_core::events::{Ended, Event, Run, What};
@@ -28,8 +29,9 @@ pub(super) struct Group {
     pub(super) run_micros: u128,
     pub(super) wait_micros: u128,
     pub(super) staging_micros: u128,
-    /// Microseconds that those ran which did not succeed.
-    pub(super) failed_micros: u128,
+    /// Microseconds times slots that they took, in thousandths; of all, and of those that did
+    /// not succeed.
+    slot_micros_milli: (u128, u128),
     pub(super) min_micros: Option<u64>,
     pub(super) max_micros: u64,
     /// How many ran so long, by class.
@@ -37,7 +39,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    fn add(&mut self, ended: &Ended) {
+    fn add(&mut self, ended: &Ended, slots_milli: u64) {
         let (status, count) = (ended.outcome.status(), ended.run.count);
         self.counts.end(status, count);
         if ended.executor.is_none() {
@@ -48,13 +50,22 @@ impl Group {
         self.run_micros += u128::from(micros) * times;
         self.wait_micros += u128::from(ended.wait_micros()) * times;
         self.staging_micros += u128::from(ended.staging_micros) * times;
+        let slot_micros_milli = u128::from(micros) * times * u128::from(slots_milli);
+        self.slot_micros_milli.0 += slot_micros_milli;
         if status != Status::Done {
-            self.failed_micros += u128::from(micros) * times;
+            self.slot_micros_milli.1 += slot_micros_milli;
         }
         self.min_micros = Some(self.min_micros.map_or(micros, |least| least.min(micros)));
         self.max_micros = self.max_micros.max(micros);
         let class = ((micros.max(1) as f64).log2() * CLASSES_PER_DOUBLING) as u16;
         *self.classes.entry(class).or_default() += count;
+    }
+
+    /// Microseconds of all slots that tasks ran in; of all tasks, and of those that did not
+    /// succeed.
+    pub(super) fn slot_micros(&self) -> (u128, u128) {
+        let (all, failed) = self.slot_micros_milli;
+        (all / u128::from(MILLI), failed / u128::from(MILLI))
     }
 
     /// The run time that so large a part of the tasks did not exceed, within 9 %.
@@ -114,6 +125,7 @@ pub(super) struct Gathered {
     pub(super) executors: BTreeMap<ExecutorId, Executor>,
     /// The commands of submissions.
     pub(super) submissions: BTreeMap<(InstanceId, u64), Arc<str>>,
+    reserved: Reserved,
     pub(super) commands: HashMap<Arc<str>, Group>,
     pub(super) failures: HashMap<(Arc<str>, Arc<str>), Failures>,
     slowest: BinaryHeap<Reverse<Slow>>,
@@ -168,6 +180,9 @@ impl Gathered {
                 self.first(event.at);
                 self.submissions.insert((*instance, first.0), command.clone());
             }
+            What::Reserves(reserves) if self.is_wanted(reserves.run.instance) => {
+                self.reserved.add(reserves);
+            }
             What::Requeued { run, .. } if self.is_wanted(run.instance) => {
                 self.requeued += run.count;
             }
@@ -192,10 +207,12 @@ impl Gathered {
         let (status, count) = (ended.outcome.status(), run.count);
         self.first(ended.queued);
         self.last_ended = self.last_ended.max(ended.ended);
-        self.all.add(ended);
+        let slots_milli = self.reserved.slots_milli(&run);
+        self.all.add(ended, slots_milli);
         self.usage.add(&ended.usage);
         self.course.end(ended.ended, count, status != Status::Done);
         let tasks = count as f64;
+        let slots = tasks * slots_milli as f64 / f64::from(MILLI);
         if let Some(id) = ended.executor {
             self.last_alone = self.last_alone.max(ended.queued.after(ended.run_micros()));
             // An executor's clock may be behind by what it takes to tell it the time.
@@ -203,6 +220,9 @@ impl Gathered {
             self.course.add(Measure::Queued, ended.queued, ended.dispatched, tasks);
             self.course.add(Measure::Sent, ended.dispatched, started, tasks);
             self.course.add(Measure::Running, ended.started, ended.ended, tasks);
+            self.course.add(Measure::SlotsWanted, ended.queued, ended.dispatched, slots);
+            self.course.add(Measure::SlotsStarting, ended.dispatched, started, slots);
+            self.course.add(Measure::SlotsBusy, ended.started, ended.ended, slots);
             if let Some(executor) = self.executors.get_mut(&id) {
                 executor.ended += count;
                 executor.failed += if status == Status::Done { 0 } else { count };
@@ -216,6 +236,7 @@ impl Gathered {
             }
         } else {
             self.course.add(Measure::Queued, ended.queued, ended.ended, tasks);
+            self.course.add(Measure::SlotsWanted, ended.queued, ended.ended, slots);
         }
         let command = self.command(&run);
         if status == Status::Failed {
@@ -223,7 +244,7 @@ impl Gathered {
         }
         let known = self.commands.contains_key(&command) || self.commands.len() < GROUPS_MAX;
         let command = if known { command } else { "(others)".into() };
-        self.commands.entry(command).or_default().add(ended);
+        self.commands.entry(command).or_default().add(ended, slots_milli);
     }
 
     fn failed(&mut self, ended: &Ended, command: Arc<str>) {

@@ -134,7 +134,7 @@ fn slot_seconds(shown: &Shown, out: &mut Vec<Section>) {
     let rows = rows
         .into_iter()
         .map(|(what, time)| vec![what.to_owned(), span(time), percent(time, spent.there)]);
-    let note = "A task counts as one slot.";
+    let note = "A task counts as the CPUs that it reserves.";
     let heads = ["slots", "time", "part"];
     out.push(Section::table("Where the time of slots went", note, &heads, rows.collect()));
 }

@@ -120,7 +120,7 @@ impl Shown {
             tasks: gathered.all.counts.ended(),
             slots,
             makespan_s,
-            work_s: seconds(gathered.all.run_micros),
+            work_s: seconds(gathered.all.slot_micros().0),
             arrivals_s: gathered.last_alone.since(first) as f64 / 1e6,
         };
         let mut shown = Shown {
@@ -279,24 +279,26 @@ fn inputs_json(usage: &Usage) -> Value {
     })
 }
 
-/// Where the time of slots went, interval by interval. A task counts as one slot.
+/// Where the time of slots went, interval by interval. A task counts as the CPUs that it
+/// reserves on all of its nodes.
 fn split(course: &[Interval], gathered: &Gathered) -> SlotSeconds {
     let mut spent = SlotSeconds::default();
     for one in course {
         let lasts = one.micros as f64 / 1e6;
-        let [there, running, sent, queued] =
-            [Measure::Slots, Measure::Running, Measure::Sent, Measure::Queued]
+        let [there, busy, starting, wanted] =
+            [Measure::Slots, Measure::SlotsBusy, Measure::SlotsStarting, Measure::SlotsWanted]
                 .map(|measure| one.mean(measure));
-        let idle = (there - running).max(0.0);
-        let starting = idle.min(sent);
-        let dispatch = (idle - starting).min(queued);
+        let idle = (there - busy).max(0.0);
+        let starting = idle.min(starting);
+        let dispatch = (idle - starting).min(wanted);
         spent.there += there * lasts;
         spent.starting += starting * lasts;
         spent.dispatch += dispatch * lasts;
         spent.no_work += (idle - starting - dispatch) * lasts;
     }
-    spent.failed = seconds(gathered.all.failed_micros);
-    spent.run = seconds(gathered.all.run_micros) - spent.failed;
+    let (all, failed) = gathered.all.slot_micros();
+    spent.failed = seconds(failed);
+    spent.run = seconds(all - failed);
     spent
 }
 

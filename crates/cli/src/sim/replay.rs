@@ -13,11 +13,11 @@ use crate::amount::shown;
 use crate::events::source::{Source, SourceError};
 use crate::exit::{Exit, runtime};
 use crate::plan::quantity::memory_bytes;
-use crate::query::print;
+use crate::query::{counted, print};
 use clap::Args;
 use falkon_sim::{
     Arrivals, ClientCosts, Durations, ExecutorCosts, Faults, Figures, Nanos, Network, NodeCache,
-    NodeGroup, PolicyName, PolicyOptions, Scenario, SimError, Store, TaskKind, Workload, run,
+    NodeGroup, PolicyName, PolicyOptions, Scenario, SimError, Store, Workload, run,
 };
 use record::{Record, Run, Unknown};
 use serde_json::{Value, json};
@@ -427,7 +427,7 @@ fn scenario(record: &Run, machine: &[NodeGroup], policy: PolicyName) -> Scenario
 
 /// What a reader has to know: how far the replay can be trusted, and what it leaves out.
 fn notes(record: &Run, recorded: &Measures, replayed: &Measures) -> Vec<String> {
-    let Unknown { unstarted, lost_tries, staging_micros, bytes } = record.unknown;
+    let Unknown { unstarted, lost_tries, staging_micros, bytes, reserving } = record.unknown;
     let mut notes = Vec::new();
     let off = deviation(recorded, replayed);
     if off.abs() > DEVIATION_MAX {
@@ -441,8 +441,9 @@ fn notes(record: &Run, recorded: &Measures, replayed: &Measures) -> Vec<String> 
             off.abs() * 100.0,
         ));
     }
-    if record.kind != TaskKind::Noop {
-        notes.push("events do not have what tasks reserve: each takes one slot".to_owned());
+    if reserving > 0 {
+        let tasks = counted(reserving, "task");
+        notes.push(format!("{tasks} reserved other than one CPU; each takes one slot here"));
     }
     let all = bytes.0.saturating_add(bytes.1).saturating_add(bytes.2);
     if (staging_micros > 0 || all > 0) && !record.tasks.needs().have_objects() {

@@ -1,7 +1,8 @@
 //! Runs of a simulator side by side, on as many threads as there are
 //! processors, and a line on the terminal that says how far they are.
 
-use falkon_sim::{Figures, Scenario, SimError, Standing, run_watched};
+use super::events::SimulatedEvents;
+use falkon_sim::{Act, Figures, Scenario, SimError, Standing, run_recorded};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -24,6 +25,22 @@ pub struct Job {
     pub name: String,
     /// The scenario.
     pub scenario: Scenario,
+    /// Where its events go, if anywhere.
+    events: Option<SimulatedEvents>,
+}
+
+impl Job {
+    /// A job without events.
+    #[must_use]
+    pub fn new(name: String, scenario: Scenario) -> Job {
+        Job { name, scenario, events: None }
+    }
+
+    /// The same with events.
+    #[must_use]
+    pub(super) fn with_events(self, events: Option<SimulatedEvents>) -> Job {
+        Job { events, ..self }
+    }
 }
 
 /// The runs that are under way.
@@ -98,7 +115,10 @@ fn work(shared: &Shared, results: &Sender<(usize, Result<Figures, SimError>)>) {
         let mut watch = |standing| {
             shared.under().standing.insert(at, standing);
         };
-        let result = run_watched(&shared.jobs[at].scenario, shared.seed, &mut watch);
+        let Job { scenario, events, .. } = &shared.jobs[at];
+        let mut record = events.as_ref().map(|events| |act: Act| events.take(act));
+        let record = record.as_mut().map(|record| record as &mut dyn FnMut(Act));
+        let result = run_recorded(scenario, shared.seed, &mut watch, record);
         drop(begun);
         if results.send((at, result)).is_err() {
             return;

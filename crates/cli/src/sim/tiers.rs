@@ -56,7 +56,7 @@ pub(super) fn tiers(seed: u64) -> Exit {
         Ok(rows) => rows,
         Err(error) => return Exit::failure(format!("a scenario of the program: {error}")),
     };
-    let job = |row: &Row| Job { name: row.scenario.name.clone(), scenario: row.scenario.clone() };
+    let job = |row: &Row| Job::new(row.scenario.name.clone(), row.scenario.clone());
     run_each(rows.iter().map(job).collect(), seed, |at, result| match result {
         Ok(figures) => print(&line(at, &rows[at], &figures)),
         Err(error) => Some(Exit::failure(error)),

@@ -45,6 +45,47 @@ fn a_seed_is_a_run_and_json_has_its_figures() {
 }
 
 #[trial]
+fn a_simulated_run_has_the_events_and_the_report_of_a_real_one() {
+    let site = Site::new();
+    let file = site.write("small.toml", SCENARIO);
+    let told = site.run(["sim", &file, "--json", "--events", "simulated"]).exits(0);
+    let told = &json_lines(told.text())[0];
+    let found = site.run(["report", "simulated", "--json"]).exits(0);
+    let found = &json_lines(found.text())[0];
+    assert_eq!(found["tasks"]["done"], 200, "{found}");
+    let near = |one: &serde_json::Value, other: &serde_json::Value| {
+        let (one, other) = (one.as_f64().unwrap(), other.as_f64().unwrap());
+        assert!((one - other).abs() < 0.05 * other, "{one} {other}");
+    };
+    near(&found["makespan_s"], &told["makespan_s"]);
+    let replayed = site.run(["replay", "simulated", "--json"]).exits(0);
+    assert_eq!(json_lines(replayed.text())[0]["recorded"]["done"], 200, "{replayed}");
+    // Events of another run would be told as the same one.
+    site.run(["sim", &file, "--events", "simulated"]).exits(2).says_only(1, "has the events");
+    let several = format!("{SCENARIO}[grid]\nnodes = [2, 4]\n");
+    let several = site.write("several.toml", several);
+    site.run(["sim", &several, "--events", "more"]).exits(2).says_only(1, "is for one run");
+}
+
+#[trial]
+fn a_report_counts_the_processors_of_tasks_on_several_nodes() {
+    let site = Site::new();
+    let scenario = r#"
+[workload]
+tasks = 40
+run = "10s"
+wide = { nodes = 4, every = 2 }
+[[nodes]]
+count = 4
+"#;
+    let file = site.write("wide.toml", scenario);
+    site.run(["sim", &file, "--events", "wide"]).exits(0);
+    let found = site.run(["report", "wide", "--json"]).exits(0);
+    let found = &json_lines(found.text())[0];
+    assert!(found["utilization"].as_f64().unwrap() > 0.8, "{found}");
+}
+
+#[trial]
 fn a_grid_is_a_run_for_each_point() {
     let site = Site::new();
     let grid = "[grid]\nnodes = [2, 4]\nrun = [\"1s\", \"2s\", 4]\n";

@@ -268,6 +268,7 @@ fn instance_of(what: &What) -> Option<InstanceId> {
         What::DispatcherStarted { .. }
         | What::Waits(_)
         | What::Uses(_)
+        | What::Reserves(_)
         | What::Moved { .. }
         | What::Sealed { .. }
         | What::Cancelling { .. }

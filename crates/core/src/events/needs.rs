@@ -1,5 +1,5 @@
-//! Events of what tasks need: the tasks that they wait for, and the data objects that they
-//! read and write.
+//! Events of what tasks need: the tasks that they wait for, the data objects that they
+//! read and write, and the resources that they reserve.
 //!
 //! Tasks in a row that need alike are one event. A row of tasks that wait each for the
 //! task that is as far before it is one too, as in chains and in stages of a pipeline. No
@@ -10,7 +10,7 @@ use super::{Run, What, text};
 use crate::data::declared::Declared;
 use crate::data::object::{Object, ObjectId};
 use crate::limits::EVENT_NEEDS_MAX;
-use crate::task::{After, InstanceId, TaskId};
+use crate::task::{After, InstanceId, Resources, TaskClass, TaskId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -175,6 +175,60 @@ impl Uses {
             }
             from = until;
         }
+    }
+}
+
+/// Tasks in a row that each reserve other than one CPU of one executor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reserves {
+    /// Which.
+    pub run: Run,
+    /// What each of them reserves, on each of its nodes.
+    pub resources: Resources,
+    /// The number of executors that run each of them together; at least 1.
+    pub nodes: u32,
+}
+
+impl Reserves {
+    /// The events of what the tasks of a submission reserve. Rows of tasks of one class are
+    /// given as their number and the class's place, as in [`crate::task::Submission`].
+    pub fn each(
+        instance: InstanceId,
+        first: TaskId,
+        class_runs: &[(u64, u32)],
+        classes: &[TaskClass],
+        mut each: impl FnMut(What),
+    ) {
+        let mut open: Option<Reserves> = None;
+        let mut end = |done: Option<Reserves>| {
+            if let Some(done) = done.filter(Reserves::is_unusual) {
+                each(What::Reserves(done));
+            }
+        };
+        let mut from = first.0;
+        for (count, class) in class_runs {
+            let run = Run { instance, first: TaskId(from), count: *count };
+            from = from.saturating_add(*count);
+            let Some(class) = classes.get(*class as usize) else { continue };
+            let (resources, nodes) = (class.resources.known(), class.nodes.max(1));
+            match &mut open {
+                Some(last) if last.resources == resources && last.nodes == nodes => {
+                    last.run.count = last.run.count.saturating_add(*count);
+                }
+                _ => end(open.replace(Reserves { run, resources, nodes })),
+            }
+        }
+        end(open);
+    }
+
+    fn is_unusual(&self) -> bool {
+        self.nodes != 1 || self.resources != Resources::cpus(1)
+    }
+
+    /// The CPUs that each task reserves on all of its nodes, in thousandths.
+    #[must_use]
+    pub fn cpus_milli(&self) -> u64 {
+        u64::from(self.resources.cpus_milli) * u64::from(self.nodes)
     }
 }
 

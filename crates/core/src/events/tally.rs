@@ -185,6 +185,7 @@ impl Tally {
             | What::Prioritized { .. }
             | What::Waits(_)
             | What::Uses(_)
+            | What::Reserves(_)
             | What::Moved { .. }
             | What::Provisioned { .. } => {}
         }

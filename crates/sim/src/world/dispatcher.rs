@@ -2,6 +2,7 @@
 //! core act, and sends what that wants sent, round after round.
 
 use super::World;
+use super::acts::Acts;
 use super::clock::Clock;
 use super::connections::{Peer, Turns, Way, Who, span_of};
 use super::error::Broken;
@@ -58,6 +59,7 @@ pub(super) struct Dispatching {
     pub(super) clock: Clock,
     /// Secrets of gangs.
     tokens: Rng,
+    pub(super) acts: Acts,
 }
 
 /// A number that tells the secrets of gangs from other things that a seed stands for.
@@ -121,6 +123,7 @@ impl Dispatching {
             acks: AckCoalescing::default(),
             clock: Clock::default(),
             tokens: Rng::new(seed ^ SEED_TOKENS),
+            acts: Acts::default(),
         }
     }
 
@@ -355,6 +358,7 @@ impl Dispatching {
             let message = match action {
                 Action::Journal(record) => {
                     self.journal.append(&record);
+                    self.acts.record(record);
                     continue;
                 }
                 // No simulated relay gets nodes.
@@ -417,6 +421,7 @@ impl Dispatching {
             };
             outgoing.push(message);
         }
+        self.acts.end(self.clock.at(now), &mut self.core);
         closing
     }
 }

@@ -211,6 +211,7 @@ impl World<'_> {
         // The clock goes on from the journal's time if it is behind that.
         host.clock.reads(back, core.now());
         host.pages.keep(&core);
+        host.acts.restarted(core.now(), &mut core);
         host.core = core;
         self.wake_dispatcher(number);
         Ok(())

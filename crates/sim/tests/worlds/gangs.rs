@@ -31,6 +31,20 @@ fn gangs_follow_one_another_on_few_nodes() {
     assert!(figures.utilization > 0.88, "{}", figures.utilization);
 }
 
+/// Tasks as long as those that a gang waits for run beside these, and not after the gang.
+#[test]
+fn tasks_that_are_alike_run_side_by_side_while_a_gang_waits() {
+    for wide in [4, 3, 2] {
+        let mut scenario = gangs(4, wide, 40);
+        scenario.workload.run = Durations::Fixed(seconds(10.0));
+        scenario.workload.estimates = false;
+        scenario.workload.wide = Some(Wide { nodes: wide, every: 2 });
+        let figures = outcome(&scenario, 1);
+        println!("{wide} nodes: efficiency {:.4}", figures.efficiency);
+        assert!(figures.efficiency > 0.85, "{wide} nodes: {}", figures.efficiency);
+    }
+}
+
 /// Whatever breaks, each task ends.
 #[test]
 fn gangs_end_whatever_breaks() {

@@ -4,10 +4,10 @@
 //! than fit into it, so no other bound is needed. Of any other object, its URL is what
 //! differs from the URL of the object before.
 
-use super::{BlockReader, BlockWriter, EventsError, USES, WAITS, more};
+use super::{BlockReader, BlockWriter, EventsError, RESERVES, USES, WAITS, more};
 use falkon_core::data::object::ObjectId;
 use falkon_core::dispatch::diffusion::{POLICIES, PolicyName};
-use falkon_core::events::{Before, NamedObject, Uses, Waits};
+use falkon_core::events::{Before, NamedObject, Reserves, Uses, Waits};
 use falkon_core::limits::{EVENT_NEEDS_MAX, EVENT_TEXT_BYTES_MAX};
 use falkon_core::task::TaskId;
 use std::sync::Arc;
@@ -44,6 +44,14 @@ impl BlockWriter {
         self.objects(&uses.inputs);
         if !uses.outputs.is_empty() {
             self.objects(&uses.outputs);
+        }
+    }
+
+    pub(super) fn reserves(&mut self, reserves: &Reserves) {
+        self.run(RESERVES | more(reserves.nodes > 1), &reserves.run);
+        self.resources(&reserves.resources);
+        if reserves.nodes > 1 {
+            self.number(u64::from(reserves.nodes));
         }
     }
 
@@ -94,6 +102,17 @@ impl BlockReader<'_> {
         let inputs = self.objects()?;
         let outputs = if head & super::MORE != 0 { self.objects()? } else { Vec::new() };
         Ok(Uses { run, inputs, outputs })
+    }
+
+    pub(super) fn reserves(&mut self, head: u8) -> Result<Reserves, EventsError> {
+        let run = self.run(head)?;
+        let resources = self.resources()?;
+        let nodes = if head & super::MORE != 0 { self.small()? } else { 1 };
+        if nodes == 0 {
+            Err(EventsError::Invalid("nodes"))
+        } else {
+            Ok(Reserves { run, resources, nodes })
+        }
     }
 
     /// How many items follow.

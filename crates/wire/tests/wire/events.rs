@@ -4,7 +4,9 @@ use crate::strategies as any;
 use falkon_core::data::object::ObjectId;
 use falkon_core::data::stage::Usage;
 use falkon_core::dispatch::diffusion::POLICIES;
-use falkon_core::events::{Before, Ended, Event, NamedObject, Run, Uses, Waits, What, text};
+use falkon_core::events::{
+    Before, Ended, Event, NamedObject, Reserves, Run, Uses, Waits, What, text,
+};
 use falkon_core::result::Outcome;
 use falkon_core::task::{AllocationId, ExecutorId, InstanceId, TaskId, Time};
 use falkon_wire::events::{BlockReader, BlockWriter};
@@ -80,6 +82,15 @@ fn uses() -> impl Strategy<Value = What> {
         .prop_map(|(run, inputs, outputs)| What::Uses(Uses { run, inputs, outputs }))
 }
 
+fn reserves() -> impl Strategy<Value = What> {
+    (run(), any::resources(), 1..4u32).prop_map(|(run, mut resources, nodes)| {
+        for (name, _) in &mut resources.custom {
+            *name = text(name).to_string();
+        }
+        What::Reserves(Reserves { run, resources, nodes })
+    })
+}
+
 fn what() -> impl Strategy<Value = What> {
     let joined = (any::executor(), words(), any::resources(), prop::option::of(0..9u64));
     prop_oneof![
@@ -96,6 +107,7 @@ fn what() -> impl Strategy<Value = What> {
         1 => words().prop_map(|version| What::DispatcherStarted { version }),
         1 => waits(),
         1 => uses(),
+        1 => reserves(),
         1 => (any::instance(), words(), 0..POLICIES.len())
             .prop_map(|(instance, name, policy)| What::InstanceCreated {
                 instance,

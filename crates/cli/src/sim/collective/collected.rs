@@ -71,7 +71,7 @@ pub(super) fn print_all(seed: u64) -> Option<Exit> {
         Ok(rows) => rows,
         Err(error) => return Some(Exit::failure(format!("a scenario of the program: {error}"))),
     };
-    let job = |row: &Row| Job { name: row.name.clone(), scenario: row.scenario.clone() };
+    let job = |row: &Row| Job::new(row.name.clone(), row.scenario.clone());
     let mut first = 0.0;
     run_each(rows.iter().map(job).collect(), seed, |at, result| match result {
         Ok(figures) => print(&line(&rows[at], &figures, &mut first)),

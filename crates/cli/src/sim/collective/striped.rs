@@ -44,7 +44,7 @@ pub(super) fn print_all(seed: u64) -> Option<Exit> {
         Err(error) => return Some(Exit::failure(format!("a scenario of the program: {error}"))),
     };
     let name = |row: &Row| format!("{} members", row.members);
-    let job = |row: &Row| Job { name: name(row), scenario: row.scenario.clone() };
+    let job = |row: &Row| Job::new(name(row), row.scenario.clone());
     run_each(rows.iter().map(job).collect(), seed, |at, result| match result {
         Ok(figures) => print(&line(at, &rows[at], &figures)),
         Err(error) => Some(Exit::failure(error)),

@@ -141,6 +141,8 @@ pub(super) struct Unknown {
     pub(super) staging_micros: u128,
     /// Bytes of inputs: from own caches, from peers, from the store.
     pub(super) bytes: (u64, u64, u64),
+    /// Tasks that reserved other than one CPU.
+    pub(super) reserving: u64,
 }
 
 #[derive(Debug)]
@@ -260,6 +262,11 @@ impl Record {
             }
             What::Uses(uses) if self.is_wanted(uses.run.instance) => {
                 self.instances.entry(uses.run.instance).or_default().needs.use_(uses);
+            }
+            What::Reserves(reserves) if self.is_wanted(reserves.run.instance) => {
+                let instance = self.instances.entry(reserves.run.instance).or_default();
+                let reserving = &mut instance.unknown.reserving;
+                *reserving = reserving.saturating_add(reserves.run.count);
             }
             // A task that comes back when its executor is given up was lost with it; it is lost in
             // the replay too. What failed comes back by itself.

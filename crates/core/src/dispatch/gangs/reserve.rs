@@ -1,13 +1,15 @@
 //! Room that is kept for one gang at a time: the executors that are expected to have room for
-//! it first are given nothing meanwhile that is not known to end before it begins. So wide
-//! tasks are not passed by for ever, and what is idle for them is little.
+//! it first are given nothing meanwhile that is not known to end before it begins, or little
+//! later: tasks that are as long as those that the gang waits for, and that start a moment after
+//! these, would not run otherwise. So wide tasks are not passed by for ever, and what is idle for
+//! them is little. How much later is settled when room is first kept for a gang.
 
 use super::GangQueue;
 use crate::dispatch::Dispatcher;
 use crate::dispatch::fleet::Executor;
 use crate::dispatch::fleet::wide::FreeAt;
 use crate::dispatch::needs::Need;
-use crate::limits::{GANG_GATHER_MICROS, GANG_LOOK_MICROS};
+use crate::limits::{GANG_GATHER_MICROS, GANG_LOOK_MICROS, GANG_SLACK_MICROS_MIN, GANG_SLACK_PART};
 use crate::task::{AllocationId, ExecutorId, Resources, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,6 +17,10 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug)]
 pub(super) struct Reservation {
     pub(super) queue: GangQueue,
+    /// The gang's task.
+    task: Option<u64>,
+    /// Until when others may run there, however early it could begin.
+    limit: Time,
     /// When the gang is expected to begin; `None` if nobody knows.
     pub(super) begins: Option<Time>,
     /// Others may be better by now.
@@ -45,8 +51,22 @@ impl Dispatcher {
                 self.fleet.recall_from(*id, count);
             }
         }
-        self.fleet.keep(&ids, begins.unwrap_or_default());
-        self.gangs.reservation = Some(Reservation { queue, begins, is_stale: false });
+        let task = self.next_gang(queue);
+        let before = self.gangs.reservation.take();
+        let before = before.filter(|before| before.queue == queue && before.task == task);
+        let limit = match (before, begins) {
+            (Some(before), _) => before.limit,
+            (None, Some(begins)) => begins.after(slack_micros(begins.since(self.now))),
+            (None, None) => Time::default(),
+        };
+        self.fleet.keep(&ids, begins.unwrap_or_default().max(limit));
+        self.gangs.reservation = Some(Reservation { queue, task, limit, begins, is_stale: false });
+    }
+
+    /// The task of the next gang of a queue.
+    fn next_gang(&self, (id, key): GangQueue) -> Option<u64> {
+        let queue = self.instances.find(&id)?.queues.find(&key)?;
+        queue.front().map(|run| run.first)
     }
 
     /// No room is kept any more; it is for others.
@@ -110,6 +130,11 @@ impl Dispatcher {
         let reservation = self.gangs.reservation.as_ref();
         reservation.filter(|one| one.queue == queue).map(|one| one.begins)
     }
+}
+
+/// How much later a gang may begin, for the sake of others, that is to wait for so long.
+fn slack_micros(wait_micros: u64) -> u64 {
+    (wait_micros / GANG_SLACK_PART).max(GANG_SLACK_MICROS_MIN)
 }
 
 /// As many executors as are needed, and when the last of them has room, if that is known: those
