@@ -7,6 +7,7 @@
 mod record;
 
 use super::costs::{ClientFields, DispatcherFields, ExecutorFields};
+use super::events::SimulatedEvents;
 use super::plan;
 use crate::access::AccessArgs;
 use crate::amount::shown;
@@ -16,13 +17,14 @@ use crate::plan::quantity::memory_bytes;
 use crate::query::{counted, print};
 use clap::Args;
 use falkon_sim::{
-    Arrivals, ClientCosts, Durations, ExecutorCosts, Faults, Figures, Nanos, Network, NodeCache,
-    NodeGroup, PolicyName, PolicyOptions, Scenario, SimError, Store, Workload, run,
+    Act, Arrivals, ClientCosts, Durations, ExecutorCosts, Faults, Figures, Nanos, Network,
+    NodeCache, NodeGroup, PolicyName, PolicyOptions, Scenario, SimError, Store, Workload,
+    run_recorded,
 };
 use record::{Record, Run, Unknown};
 use serde_json::{Value, json};
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Links, and the way between two machines: as scenarios have by default.
 const LINK_BYTES_PER_S: f64 = 125e6;
@@ -61,6 +63,10 @@ pub(crate) struct ReplayArgs {
     /// The size of each executor's cache [default: as in the record]
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
     cache: Option<u64>,
+    /// Write the events of the replay to this directory, for falkon report and log: of that with
+    /// changes, if there are any
+    #[arg(long, value_name = "DIR")]
+    events: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -128,11 +134,21 @@ pub(crate) fn replay(args: ReplayArgs) -> Exit {
         policy: args.policy,
         cache_bytes: args.cache,
     };
-    match recorded(&args.what, args.instance.as_deref(), &args.access) {
-        Ok(record) => {
-            show(change.check(&record).and_then(|()| compare(&record, &change)), args.json)
-        }
-        Err(exit) => exit,
+    let record = match recorded(&args.what, args.instance.as_deref(), &args.access) {
+        Ok(record) => record,
+        Err(exit) => return exit,
+    };
+    if let Err(error) = change.check(&record) {
+        return Exit::usage(error);
+    }
+    let events = match args.events.as_deref().map(SimulatedEvents::create).transpose() {
+        Ok(events) => events,
+        Err(exit) => return exit,
+    };
+    let exit = show(compare(&record, &change, events.as_ref()), args.json);
+    match events.as_ref().map_or(Ok(()), SimulatedEvents::close) {
+        Ok(()) => exit,
+        Err(failed) => failed,
     }
 }
 
@@ -183,7 +199,7 @@ pub(super) fn smallest(
     };
     let planned = change.check(&record).and_then(|()| {
         change.executors = Some(fewest(&record, &change, deadline_s)?);
-        compare(&record, &change)
+        compare(&record, &change, None)
     });
     show(planned, json)
 }
@@ -266,9 +282,14 @@ fn cache(bytes: u64) -> Option<NodeCache> {
     Some(NodeCache { bytes, ..NodeCache::default() })
 }
 
-fn compare(record: &Run, change: &Change) -> Result<Compared, ReplayError> {
+fn compare(
+    record: &Run,
+    change: &Change,
+    events: Option<&SimulatedEvents>,
+) -> Result<Compared, ReplayError> {
     let changed = change.of(record)?;
-    let (figures, replayed) = simulate(record, &record.executors, record.policy)?;
+    let of_same = events.filter(|_| changed.is_none());
+    let (figures, replayed) = simulate(record, &record.executors, record.policy, of_same)?;
     let efficiency = match record.makespan_s {
         makespan if makespan > 0.0 => (figures.ideal.seconds() / makespan).min(1.0),
         _ => 1.0,
@@ -281,7 +302,7 @@ fn compare(record: &Run, change: &Change) -> Result<Compared, ReplayError> {
         ..measures(record, &record.executors, record.makespan_s)
     };
     let changed = match changed {
-        Some((machine, policy)) => Some(simulate(record, &machine, policy)?.1),
+        Some((machine, policy)) => Some(simulate(record, &machine, policy, events)?.1),
         None => None,
     };
     let notes = notes(record, &recorded, &replayed);
@@ -294,7 +315,7 @@ fn fewest(record: &Run, change: &Change, deadline_s: f64) -> Result<u64, ReplayE
     let policy = change.policy.unwrap_or(record.policy);
     let takes = |executors| {
         let machine = change.others(record, executors)?;
-        simulate(record, &machine, policy).map(|(_, measures)| measures.makespan_s)
+        simulate(record, &machine, policy, None).map(|(_, measures)| measures.makespan_s)
     };
     // With a slot for each task, more make no difference; and each slot has its share of work.
     let most = record.tasks.tasks().div_ceil(u64::from(slots)).max(1);
@@ -332,13 +353,18 @@ fn simulate(
     record: &Run,
     machine: &[NodeGroup],
     policy: PolicyName,
+    events: Option<&SimulatedEvents>,
 ) -> Result<(Figures, Measures), ReplayError> {
-    let figures = run(&scenario(record, machine, policy), SEED).map_err(|error| match error {
-        SimError::Unfinished(left) => {
-            ReplayError::Unfinished { delivered: left.delivered, tasks: left.tasks }
-        }
-        error => ReplayError::Sim(error),
-    })?;
+    let mut take = events.map(|events| |act: Act| events.take(act));
+    let take = take.as_mut().map(|take| take as &mut dyn FnMut(Act));
+    let scenario = scenario(record, machine, policy);
+    let figures =
+        run_recorded(&scenario, SEED, &mut |_| {}, take).map_err(|error| match error {
+            SimError::Unfinished(left) => {
+                ReplayError::Unfinished { delivered: left.delivered, tasks: left.tasks }
+            }
+            error => ReplayError::Sim(error),
+        })?;
     let measures = Measures {
         done: figures.done,
         failed: figures.failed,
@@ -380,6 +406,9 @@ fn scenario(record: &Run, machine: &[NodeGroup], policy: PolicyName) -> Scenario
     let work = Nanos::from_seconds(record.tasks.work_s());
     let spare = Nanos(tasks.saturating_mul(TASK_LIMIT_NANOS).saturating_add(RUN_LIMIT_NANOS));
     let recorded = Nanos::from_seconds(record.makespan_s);
+    // What came from the store as fast as that came over a link.
+    let link_bytes_per_s =
+        rates.store_bytes_per_s.map_or(LINK_BYTES_PER_S, |it| it.max(LINK_BYTES_PER_S));
     Scenario {
         name: record.name.clone(),
         dispatchers: 1,
@@ -391,7 +420,7 @@ fn scenario(record: &Run, machine: &[NodeGroup], policy: PolicyName) -> Scenario
         client: ClientCosts { bundle: Nanos(0), ..ClientFields::default().costs() },
         network: Network {
             latency: LATENCY,
-            node_bytes_per_s: rates.peer_bytes_per_s.unwrap_or(LINK_BYTES_PER_S),
+            node_bytes_per_s: rates.peer_bytes_per_s.unwrap_or(link_bytes_per_s),
             dispatcher_bytes_per_s: LINK_BYTES_PER_S,
         },
         relays: None,

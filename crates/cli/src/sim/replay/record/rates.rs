@@ -5,8 +5,7 @@ use super::{Staged, nanos};
 use falkon_core::data::stage::{Count, Usage};
 use falkon_core::task::{ExecutorId, Time};
 use falkon_sim::Nanos;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Objects of fewer bytes cost the store an operation, and larger ones its bandwidth.
 const SMALL_BYTES_MAX: u64 = 1 << 20;
@@ -62,18 +61,19 @@ fn start(rows: &[(u64, Staged)]) -> Option<Nanos> {
     let mut pauses = Vec::new();
     for mut tasks in executors.into_values() {
         tasks.sort_by_key(|task| task.started);
-        // The ends of tasks in whose places none has started yet.
-        let mut ends: BinaryHeap<Reverse<Time>> = BinaryHeap::new();
-        for task in tasks {
-            if let Some(Reverse(end)) = ends.peek().copied()
-                && end <= task.started
-            {
-                ends.pop();
+        // The ends of tasks in whose places none has started yet. A task may start before the
+        // end of the one in its place is known. That end then is of no use, so the last one is
+        // taken that fits: older ones would add up to long pauses.
+        let mut ends: BTreeSet<(Time, usize)> = BTreeSet::new();
+        for (number, task) in tasks.into_iter().enumerate() {
+            let last = ends.range(..=(task.started, usize::MAX)).next_back().copied();
+            if let Some((end, of)) = last {
+                ends.remove(&(end, of));
                 if task.dispatched <= end {
                     pauses.push(task.started.since(end).saturating_sub(task.micros));
                 }
             }
-            ends.push(Reverse(task.ended));
+            ends.insert((task.ended, number));
         }
     }
     if pauses.len() < PAUSES_MIN {
@@ -127,6 +127,25 @@ fn covered(mut intervals: Vec<(u64, u64)>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A task that starts before the one in its place is known to have ended.
+    #[test]
+    fn an_end_that_is_known_late_makes_no_pause_longer() {
+        let task = |number: u64| {
+            let started = 100 * number + 10 - if number == 20 { 15 } else { 0 };
+            let staged = Staged {
+                executor: Some(ExecutorId(1)),
+                dispatched: Time(0),
+                started: Time(started),
+                ended: Time(100 * (number + 1)),
+                micros: 0,
+                usage: Usage::default(),
+            };
+            (1, staged)
+        };
+        let start = Rates::of((1..60).map(task)).start;
+        assert_eq!(start, Some(Nanos(10_000)));
+    }
 
     #[test]
     fn time_that_several_wait_counts_once() {

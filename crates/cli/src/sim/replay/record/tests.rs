@@ -105,7 +105,7 @@ fn the_largest_numbers_that_events_may_have_do_no_harm() {
 fn a_replay_without_a_change_takes_as_long_as_the_run_did() {
     let run = run_of(&record()).unwrap();
     assert_eq!((run.done, run.failed, run.kind), (4, 1, TaskKind::Sleep));
-    let compared = compare(&run, &Change::default()).unwrap();
+    let compared = compare(&run, &Change::default(), None).unwrap();
     assert!(compared.changed.is_none());
     for one in [&compared.recorded, &compared.replayed] {
         assert_eq!((one.executors, one.slots, one.done, one.failed), (1, 2, 4, 1));
@@ -121,12 +121,12 @@ fn a_replay_without_a_change_takes_as_long_as_the_run_did() {
 #[test]
 fn another_machine_takes_another_time() {
     let run = run_of(&four()).unwrap();
-    let compared = compare(&run, &machine(Some(2), None)).unwrap();
+    let compared = compare(&run, &machine(Some(2), None), None).unwrap();
     near(compared.replayed.makespan_s, 20.0);
     let changed = compared.changed.unwrap();
     assert_eq!((changed.executors, changed.slots), (2, 4));
     near(changed.makespan_s, 10.0);
-    let changed = compare(&run, &machine(None, Some(1))).unwrap().changed.unwrap();
+    let changed = compare(&run, &machine(None, Some(1)), None).unwrap().changed.unwrap();
     assert_eq!((changed.executors, changed.slots), (1, 1));
     near(changed.makespan_s, 40.0);
     near(changed.slot_s, 40.0);
@@ -161,7 +161,7 @@ fn executors_come_and_go_as_they_did() {
         run.executors.iter().map(|one| (one.count, one.from.seconds(), one.until)).collect();
     assert_eq!(found, [(1, 0.0, None), (1, 6.0, Some(Nanos(12_000_000_000)))]);
     // The second one cannot end a task of 10 s in the 6 s that it is there.
-    let compared = compare(&run, &Change::default()).unwrap();
+    let compared = compare(&run, &Change::default(), None).unwrap();
     assert_eq!((compared.replayed.done, compared.replayed.failed), (3, 1));
     // Its tasks are sent again when it has not come back for a while.
     assert!((20.0..26.0).contains(&compared.replayed.makespan_s), "{compared:?}");
@@ -169,9 +169,9 @@ fn executors_come_and_go_as_they_did() {
     // What others would have is not known.
     events.push(joined(17.0, 3, 8));
     let run = run_of(&events).unwrap();
-    let refused = compare(&run, &machine(Some(3), None)).unwrap_err().to_string();
+    let refused = compare(&run, &machine(Some(3), None), None).unwrap_err().to_string();
     assert!(refused.contains("from 2 to 8 slots"), "{refused}");
-    assert!(compare(&run, &machine(Some(3), Some(4))).is_ok());
+    assert!(compare(&run, &machine(Some(3), Some(4)), None).is_ok());
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_replay_that_differs_from_its_record_says_so() {
         ended(0, 2, (5.0, 5.0, 15.0), DONE),
         ended(2, 2, (5.0, 15.0, 25.0), DONE),
     ];
-    let text = compare(&run_of(&events).unwrap(), &Change::default()).unwrap().text();
+    let text = compare(&run_of(&events).unwrap(), &Change::default(), None).unwrap().text();
     assert!(text.contains("the replay takes 50 % less than the run did"), "{text}");
 }
 
@@ -194,7 +194,7 @@ fn tasks_that_never_ran_are_left_out_and_counted() {
     (never.executor, never.attempts, never.outcome) = (None, 0, Outcome::Cancelled);
     let run = run_of(&events).unwrap();
     assert_eq!((run.done, run.failed, run.unknown.unstarted), (4, 0, 1));
-    let text = compare(&run, &Change::default()).unwrap().text();
+    let text = compare(&run, &Change::default(), None).unwrap().text();
     assert!(text.contains("1 tasks never ran"), "{text}");
 }
 
@@ -257,11 +257,11 @@ fn tasks_of_a_graph_wait_for_each_other() {
     let after = &run.tasks.needs().after;
     let lists: Vec<&[u64]> = (0..5).map(|place| after.of(place)).collect();
     assert_eq!(lists, [&[][..], &[], &[0], &[1], &[2, 3]]);
-    let compared = compare(&run, &Change::default()).unwrap();
+    let compared = compare(&run, &Change::default(), None).unwrap();
     near(compared.replayed.makespan_s, 30.0);
     near(compared.recorded.efficiency, 1.0);
     // Nothing else makes the longest way shorter.
-    let others = compare(&run, &machine(Some(9), None)).unwrap().changed.unwrap();
+    let others = compare(&run, &machine(Some(9), None), None).unwrap().changed.unwrap();
     near(others.makespan_s, 30.0);
     let refused = Change { cache_bytes: Some(1), ..Change::default() }.check(&run).unwrap_err();
     assert!(matches!(refused, ReplayError::NoObjects("--cache")), "{refused}");
@@ -306,7 +306,7 @@ fn tasks_find_their_objects_in_caches_and_stores() {
     assert_eq!(sizes, [(50_000_000, true), (1_000_000, false)]);
     assert_eq!(run.rates.store_bytes_per_s, Some(25e6));
     assert_eq!((run.kind, run.policy), (TaskKind::Compute, PolicyName::MaxComputeUtil));
-    let compared = compare(&run, &Change::default()).unwrap();
+    let compared = compare(&run, &Change::default(), None).unwrap();
     near(compared.replayed.makespan_s, 5.0);
     assert_eq!(compared.replayed.bytes, compared.recorded.bytes);
     let with = |policy| Change { policy: Some(policy), ..Change::default() };
@@ -314,7 +314,7 @@ fn tasks_find_their_objects_in_caches_and_stores() {
     assert!(matches!(refused, ReplayError::NoPlaces), "{refused}");
     let queue_aware = with(PolicyName::QueueAware);
     queue_aware.check(&run).unwrap();
-    near(compare(&run, &queue_aware).unwrap().changed.unwrap().makespan_s, 5.0);
+    near(compare(&run, &queue_aware, None).unwrap().changed.unwrap().makespan_s, 5.0);
 }
 
 #[test]
@@ -347,6 +347,6 @@ fn tries_that_failed_are_repeated_and_lost_ones_are_not() {
     assert_eq!(run.unknown.lost_tries, 1);
     // Five tries of a second.
     near(run.tasks.work_s(), 5.0);
-    let replayed = compare(&run, &Change::default()).unwrap().replayed;
+    let replayed = compare(&run, &Change::default(), None).unwrap().replayed;
     assert_eq!((replayed.done, replayed.failed), (2, 0));
 }
