@@ -74,10 +74,10 @@ pub(crate) fn plan(args: &PlanArgs) -> Exit {
     let path = Path::new(&args.what);
     if !path.is_file() {
         let change = Change {
-            executors: None,
             slots: args.slots,
             policy: args.policy,
             cache_bytes: args.cache,
+            ..Change::default()
         };
         let record = (&*args.what, args.instance.as_deref(), &args.access);
         return replay::smallest(record, change, args.deadline as f64 / 1e6, args.json);

@@ -2,9 +2,12 @@
 
 use super::fields::{FieldError, nanos, span};
 use crate::amount::{Amount, Time};
+use crate::description;
+use crate::exit::Exit;
 use falkon_core::task::Resources;
-use falkon_sim::{AcquireName, Lrm, QueueOptions, ReleaseName, Stage};
+use falkon_sim::{AcquireName, Lrm, Provision, QueueOptions, ReleaseName, Stage};
 use serde::Deserialize;
+use std::path::Path;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -85,6 +88,23 @@ impl ProvisionFields {
         options.check().map_err(FieldError::Queue)?;
         Ok(options)
     }
+}
+
+/// A file of these tables alone, for a replay.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProvisionFile {
+    provision: ProvisionFields,
+    #[serde(default)]
+    lrm: LrmFields,
+}
+
+/// Reads how executors are acquired; nodes have one slot.
+pub(super) fn read(path: &Path) -> Result<Provision, Exit> {
+    let file: ProvisionFile = description::read(path).map_err(Exit::usage)?;
+    let queue = file.provision.queue(1);
+    let queue = queue.map_err(|error| Exit::usage(format!("{}: {error}", path.display())))?;
+    Ok(Provision { queue, lrm: file.lrm.lrm() })
 }
 
 #[derive(Deserialize, Default)]

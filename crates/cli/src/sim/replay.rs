@@ -4,22 +4,24 @@
 //! What dispatches them is the core, as in every simulation; the costs of messages and of
 //! starts are those that scenarios have by default.
 
+mod change;
 mod record;
 
 use super::costs::{ClientFields, DispatcherFields, ExecutorFields};
 use super::events::SimulatedEvents;
-use super::plan;
+use super::{plan, provision};
 use crate::access::AccessArgs;
 use crate::amount::shown;
 use crate::events::source::{Source, SourceError};
 use crate::exit::{Exit, runtime};
 use crate::plan::quantity::memory_bytes;
 use crate::query::{counted, print};
+pub(super) use change::Change;
+use change::{Machine, slots_of_others};
 use clap::Args;
 use falkon_sim::{
     Act, Arrivals, ClientCosts, Durations, ExecutorCosts, Faults, Figures, Nanos, Network,
-    NodeCache, NodeGroup, PolicyName, PolicyOptions, Scenario, SimError, Store, Workload,
-    run_recorded,
+    NodeGroup, PolicyName, PolicyOptions, Scenario, SimError, Store, Workload, run_recorded,
 };
 use record::{Record, Run, Unknown};
 use serde_json::{Value, json};
@@ -63,6 +65,10 @@ pub(crate) struct ReplayArgs {
     /// The size of each executor's cache [default: as in the record]
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
     cache: Option<u64>,
+    /// Acquire executors as the tables [provision] and [lrm] of this file say, which are those of
+    /// scenarios; --executors is how many nodes the batch scheduler has [default: provision.max]
+    #[arg(long, value_name = "FILE")]
+    provision: Option<PathBuf>,
     /// Write the events of the replay to this directory, for falkon report and log: of that with
     /// changes, if there are any
     #[arg(long, value_name = "DIR")]
@@ -70,15 +76,6 @@ pub(crate) struct ReplayArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// The changes that a replay makes to a recorded run.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Change {
-    pub(super) executors: Option<u64>,
-    pub(super) slots: Option<u32>,
-    pub(super) policy: Option<PolicyName>,
-    pub(super) cache_bytes: Option<u64>,
 }
 
 /// A cache's size in words.
@@ -133,6 +130,10 @@ pub(crate) fn replay(args: ReplayArgs) -> Exit {
         slots: args.slots,
         policy: args.policy,
         cache_bytes: args.cache,
+        provision: match args.provision.as_deref().map(provision::read).transpose() {
+            Ok(provision) => provision,
+            Err(exit) => return exit,
+        },
     };
     let record = match recorded(&args.what, args.instance.as_deref(), &args.access) {
         Ok(record) => record,
@@ -235,53 +236,6 @@ struct Compared {
     notes: Vec<String>,
 }
 
-impl Change {
-    fn check(&self, record: &Run) -> Result<(), ReplayError> {
-        let needs = record.tasks.needs();
-        let named = [("--policy", self.policy.is_some()), ("--cache", self.cache_bytes.is_some())];
-        if let Some((option, _)) = named.into_iter().find(|(_, given)| *given)
-            && !needs.have_objects()
-        {
-            return Err(ReplayError::NoObjects(option));
-        }
-        let keeps = needs.objects.iter().any(|object| !object.is_stored);
-        if keeps && !self.policy.unwrap_or(record.policy).knows_places() {
-            return Err(ReplayError::NoPlaces);
-        }
-        Ok(())
-    }
-
-    /// The machine and the policy with what is to be different; `None` if nothing is.
-    fn of(&self, record: &Run) -> Result<Option<(Vec<NodeGroup>, PolicyName)>, ReplayError> {
-        let Change { executors, slots, policy, cache_bytes } = *self;
-        if executors.is_none() && slots.is_none() && policy.is_none() && cache_bytes.is_none() {
-            return Ok(None);
-        }
-        let mut machine = match executors {
-            Some(executors) => self.others(record, executors)?,
-            None => record.executors.clone(),
-        };
-        for group in &mut machine {
-            group.slots = slots.unwrap_or(group.slots);
-            group.cache = cache_bytes.map_or(group.cache, cache);
-        }
-        Ok(Some((machine, policy.unwrap_or(record.policy))))
-    }
-
-    /// The number of executors in the place of the recorded ones.
-    fn others(&self, record: &Run, executors: u64) -> Result<Vec<NodeGroup>, ReplayError> {
-        let slots = slots_of_others(&record.executors, self.slots)?;
-        let caches = record.executors.iter().filter_map(|one| one.cache);
-        let largest = caches.max_by_key(|cache| cache.bytes);
-        let cache = self.cache_bytes.map_or(largest, cache);
-        Ok(vec![NodeGroup { cache, ..group(executors, slots, Nanos(0), None) }])
-    }
-}
-
-fn cache(bytes: u64) -> Option<NodeCache> {
-    Some(NodeCache { bytes, ..NodeCache::default() })
-}
-
 fn compare(
     record: &Run,
     change: &Change,
@@ -289,7 +243,7 @@ fn compare(
 ) -> Result<Compared, ReplayError> {
     let changed = change.of(record)?;
     let of_same = events.filter(|_| changed.is_none());
-    let (figures, replayed) = simulate(record, &record.executors, record.policy, of_same)?;
+    let (figures, replayed) = simulate(record, &Machine::of(record), of_same)?;
     let efficiency = match record.makespan_s {
         makespan if makespan > 0.0 => (figures.ideal.seconds() / makespan).min(1.0),
         _ => 1.0,
@@ -302,7 +256,7 @@ fn compare(
         ..measures(record, &record.executors, record.makespan_s)
     };
     let changed = match changed {
-        Some((machine, policy)) => Some(simulate(record, &machine, policy, events)?.1),
+        Some(machine) => Some(simulate(record, &machine, events)?.1),
         None => None,
     };
     let notes = notes(record, &recorded, &replayed);
@@ -314,8 +268,9 @@ fn fewest(record: &Run, change: &Change, deadline_s: f64) -> Result<u64, ReplayE
     let slots = slots_of_others(&record.executors, change.slots)?;
     let policy = change.policy.unwrap_or(record.policy);
     let takes = |executors| {
-        let machine = change.others(record, executors)?;
-        simulate(record, &machine, policy, None).map(|(_, measures)| measures.makespan_s)
+        let nodes = change.others(record, executors)?;
+        let machine = Machine { nodes, provision: None, policy };
+        simulate(record, &machine, None).map(|(_, measures)| measures.makespan_s)
     };
     // With a slot for each task, more make no difference; and each slot has its share of work.
     let most = record.tasks.tasks().div_ceil(u64::from(slots)).max(1);
@@ -333,17 +288,6 @@ fn fewest(record: &Run, change: &Change, deadline_s: f64) -> Result<u64, ReplayE
     }
 }
 
-/// How many slots executors have that take the place of the recorded ones.
-fn slots_of_others(recorded: &[NodeGroup], slots: Option<u32>) -> Result<u32, ReplayError> {
-    let of_record = || recorded.iter().map(|one| one.slots);
-    let (least, most) = (of_record().min().unwrap_or(1), of_record().max().unwrap_or(1));
-    match slots {
-        Some(slots) => Ok(slots),
-        None if least == most => Ok(most),
-        None => Err(ReplayError::Slots { least, most }),
-    }
-}
-
 /// Executors that are alike.
 fn group(count: u64, slots: u32, from: Nanos, until: Option<Nanos>) -> NodeGroup {
     NodeGroup { count, slots, speed: 1.0, from, until, idle_exit: None, cache: None, disk: None }
@@ -351,13 +295,12 @@ fn group(count: u64, slots: u32, from: Nanos, until: Option<Nanos>) -> NodeGroup
 
 fn simulate(
     record: &Run,
-    machine: &[NodeGroup],
-    policy: PolicyName,
+    machine: &Machine,
     events: Option<&SimulatedEvents>,
 ) -> Result<(Figures, Measures), ReplayError> {
     let mut take = events.map(|events| |act: Act| events.take(act));
     let take = take.as_mut().map(|take| take as &mut dyn FnMut(Act));
-    let scenario = scenario(record, machine, policy);
+    let scenario = scenario(record, machine);
     let figures =
         run_recorded(&scenario, SEED, &mut |_| {}, take).map_err(|error| match error {
             SimError::Unfinished(left) => {
@@ -370,7 +313,19 @@ fn simulate(
         failed: figures.failed,
         efficiency: figures.efficiency,
         bytes: (figures.local.bytes, figures.peer.bytes, figures.store.bytes),
-        ..measures(record, machine, figures.makespan.seconds())
+        ..measures(record, &machine.nodes, figures.makespan.seconds())
+    };
+    let measures = match &figures.provisioned {
+        // Nodes are paid for from their allocation on.
+        Some(cost) => {
+            let slots = machine.nodes.first().map_or(1, |group| group.slots);
+            let slot_s = cost.allocated_s * f64::from(slots);
+            let utilization = if slot_s > 0.0 { record.tasks.work_s() / slot_s } else { 1.0 };
+            let executors = cost.nodes_peak;
+            let slots = executors * u64::from(slots);
+            Measures { executors, slots, slot_s, utilization, ..measures }
+        }
+        None => measures,
     };
     Ok((figures, measures))
 }
@@ -399,7 +354,8 @@ fn measures(record: &Run, machine: &[NodeGroup], makespan_s: f64) -> Measures {
     }
 }
 
-fn scenario(record: &Run, machine: &[NodeGroup], policy: PolicyName) -> Scenario {
+fn scenario(record: &Run, machine: &Machine) -> Scenario {
+    let Machine { nodes, provision, policy } = machine;
     let (rates, executor) = (record.rates, ExecutorFields::default().costs());
     let inputs = record.tasks.needs().reads.longest();
     let tasks = record.tasks.tasks();
@@ -413,7 +369,7 @@ fn scenario(record: &Run, machine: &[NodeGroup], policy: PolicyName) -> Scenario
         name: record.name.clone(),
         dispatchers: 1,
         dispatcher: DispatcherFields::default()
-            .costs(policy, u32::try_from(inputs).unwrap_or(u32::MAX)),
+            .costs(*policy, u32::try_from(inputs).unwrap_or(u32::MAX)),
         results_bytes: None,
         executor: ExecutorCosts { start: rates.start.unwrap_or(executor.start), ..executor },
         // What was accepted at one time came together, and nothing else did.
@@ -424,13 +380,13 @@ fn scenario(record: &Run, machine: &[NodeGroup], policy: PolicyName) -> Scenario
             dispatcher_bytes_per_s: LINK_BYTES_PER_S,
         },
         relays: None,
-        nodes: machine.to_vec(),
+        nodes: nodes.clone(),
         store: Store {
             bytes_per_s: rates.store_bytes_per_s.unwrap_or(LINK_BYTES_PER_S),
             operation: rates.operation.unwrap_or_default(),
             operations_per_s: None,
         },
-        provision: None,
+        provision: provision.clone(),
         workload: Workload {
             tasks,
             kind: record.kind,
@@ -441,7 +397,7 @@ fn scenario(record: &Run, machine: &[NodeGroup], policy: PolicyName) -> Scenario
             recorded: Some(record.tasks.clone()),
             inputs: None,
             outputs: None,
-            policy: PolicyOptions { policy, ..PolicyOptions::default() },
+            policy: PolicyOptions { policy: *policy, ..PolicyOptions::default() },
             retries: 0,
             replicas: 1,
             estimates: false,

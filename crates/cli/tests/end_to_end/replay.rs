@@ -23,6 +23,19 @@ fn a_run_is_replayed_on_its_executors_and_on_others() {
     let ran = site.run(["plan", "o", "--deadline", "1h", "--json"]).exits(0);
     assert_eq!(json_lines(ran.text()).remove(0)["changed"]["executors"], 1, "{}", ran.text());
     site.run(["plan", "o", "--deadline", "50ms"]).exits(2).says_only(1, "no number of executors");
+    // Two nodes come a second after they were asked for, and all six tasks run on them.
+    let queue = "[provision]\nmax = 2\nacquire = \"all-at-once\"\n[lrm]\nstart = \"1s\"\n";
+    let queue = site.write("queue.toml", queue);
+    let args = ["replay", "o", "--provision", &queue, "--events", "acquired", "--json"];
+    let ran = site.run(args).exits(0);
+    let changed = &json_lines(ran.text()).remove(0)["changed"];
+    assert_eq!(changed["done"], 5, "{changed}");
+    assert!(changed["makespan_s"].as_f64().unwrap() >= 1.0, "{changed}");
+    let report = site.run(["report", "acquired", "--json"]).exits(0);
+    assert_eq!(json_lines(report.text()).remove(0)["tasks"]["failed"], 1, "{}", report.text());
+    let wrong = site.write("wrong.toml", "[provision]\nmax = 2\nacquire = \"never\"\n");
+    let refused = site.run(["replay", "o", "--provision", &wrong]).exits(2);
+    refused.says_only(1, "acquisition strategy");
     // What has no run, a part of one, or two.
     let none = site.text("none");
     std::fs::create_dir(&none).unwrap();
