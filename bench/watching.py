@@ -28,6 +28,7 @@ import urllib.parse
 FALKON = str(pathlib.Path(os.environ.get("FALKON_BINARY", "target/release/falkon")).resolve())
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 LOADS = 100
+SLOTS = "512"
 FAILING = 100
 
 
@@ -39,7 +40,7 @@ def falkon(*args):
 
 
 class Service:
-    """A dispatcher with its page, and one executor of two slots."""
+    """A dispatcher with its page, and one executor."""
 
     def __init__(self, directory):
         self.dir = os.path.join(directory, "dispatcher")
@@ -50,7 +51,7 @@ class Service:
             stderr=self.log)
         while not os.path.exists(self.access[1]):
             time.sleep(0.05)
-        self.executor = subprocess.Popen([FALKON, "executor", "--slots", "2", *self.access],
+        self.executor = subprocess.Popen([FALKON, "executor", "--slots", SLOTS, *self.access],
                                          stderr=subprocess.DEVNULL)
         self.link = urllib.parse.urlparse(falkon("web", "--print", *self.access).split()[-1])
 
@@ -79,6 +80,7 @@ class Browser:
     """The page's connections, without drawing."""
 
     def __init__(self, service):
+        self.watching = None
         self.host = service.link.netloc
         connection = http.client.HTTPConnection(self.host)
         connection.request("GET", service.link.path + "?" + service.link.query)
@@ -93,7 +95,10 @@ class Browser:
         began = time.monotonic()
         connection = http.client.HTTPConnection(self.host)
         connection.request("GET", path, headers={"Cookie": self.cookie})
-        body = connection.getresponse().read()
+        answer = connection.getresponse()
+        body = answer.read()
+        if answer.status != 200:
+            sys.exit("%s: %d %s" % (path, answer.status, body[:200].decode()))
         connection.close()
         return time.monotonic() - began, body
 
@@ -112,9 +117,9 @@ class Browser:
 
     def watch(self):
         """Takes updates until it is stopped."""
-        connection = http.client.HTTPConnection(self.host)
-        connection.request("GET", "/api/updates", headers={"Cookie": self.cookie})
-        answer = connection.getresponse()
+        self.watching = http.client.HTTPConnection(self.host)
+        self.watching.request("GET", "/api/updates", headers={"Cookie": self.cookie})
+        answer = self.watching.getresponse()
 
         def read():
             while not self.stopped:
@@ -148,10 +153,10 @@ class Top:
         self.process.wait()
 
 
-def run(directory, array, tasks, is_watched):
+def run(directory, array, distinct, tasks, is_watched):
     """The processor time and memory of a dispatcher for both instances."""
     with Service(directory) as service:
-        watchers = []
+        watchers, before = [], time.time()
         if is_watched:
             browser = Browser(service)
             browser.watch()
@@ -174,9 +179,12 @@ def run(directory, array, tasks, is_watched):
             found["update_gap_s"] = statistics.median(gaps) if gaps else None
             found["update_gap_max_s"] = max(gaps, default=None)
             found["load_s"] = sorted(browser.load() for _ in range(LOADS))
-            queries = {"tasks failed": "tasks?instance=%s&state=failed" % number,
-                       "failures": "failures?instance=%s" % number, "history": "history?since=0",
-                       "timeline": "timeline", "data": "data"}
+            queries = {"failed tasks": "tasks?instance=%s&state=failed" % number,
+                       "last tasks": "tasks?instance=%s&from=%d" % (number, distinct - 100),
+                       "instances": "instances", "executors": "executors",
+                       "history": "history?since=0",
+                       "timeline of all": "timeline?from=%f&until=%f" % (before, time.time()),
+                       "timeline of a second": "timeline?from=%f&until=%f" % (before + 5, before + 6)}
             found["queries_s"] = {name: browser.get("/api/" + path)[0] for name, path in queries.items()}
             status = json.loads(falkon("status", *service.access, "--json"))
             found["counts"] = [[one["done"], one["failed"]] for one in status["instances"]]
@@ -205,14 +213,17 @@ def main():
         tasks = os.path.join(directory, "tasks.jsonl")
         with open(tasks, "w", encoding="utf-8") as file:
             for at in range(args.distinct):
-                row = ["@sleep", "no-time"] if at % FAILING == FAILING - 1 else ["@noop", str(at)]
-                file.write('{"command":%s}\n' % json.dumps(row, separators=(",", ":")))
+                if at % FAILING == FAILING - 1:
+                    file.write('{"command":["@sleep","60"],"timeout":"1ms"}\n')
+                else:
+                    # They end one by one, at times of their own.
+                    file.write('{"command":["@sleep","0.000%03d"]}\n' % (100 + at % 900))
         for number in range(args.rounds):
             one = {}
             for name, is_watched in (("alone", False), ("watched", True)):
                 place = os.path.join(directory, "%s-%d" % (name, number))
                 os.mkdir(place)
-                one[name] = run(place, args.array, tasks, is_watched)
+                one[name] = run(place, args.array, args.distinct, tasks, is_watched)
             rounds.append(one)
     if args.json:
         print(json.dumps({"name": "watching", "machine": platform.platform(), "load": load,

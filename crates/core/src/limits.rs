@@ -84,10 +84,8 @@ pub const TOKEN_GANGS_MAX: usize = 64;
 pub const GANG_LOOK_MICROS: u64 = 1_000_000;
 /// How much later a gang may begin so that all of its executors are of one allocation.
 pub const GANG_GATHER_MICROS: u64 = 1_000_000;
-/// The part of a gang's expected wait by which it may begin later, so that others of about that
-/// length run meanwhile.
-pub const GANG_SLACK_PART: u64 = 16;
-/// The least of that.
+/// The least by which a gang may begin later than expected, so that others of about that length
+/// run meanwhile.
 pub const GANG_SLACK_MICROS_MIN: u64 = 10_000;
 /// Waiting after which room is kept for a gang whether it is its turn or not.
 pub const GANG_PATIENCE_MICROS: u64 = 60_000_000;

@@ -1,6 +1,6 @@
 //! Events of a simulated run: a directory for `falkon report`, `log`, `export` and `replay`.
 
-use crate::exit::Exit;
+use crate::exit::{Exit, say};
 use falkon_dispatcher::events::{EVENTS_DIRECTORY, EventOptions, Recorder};
 use falkon_sim::Act;
 use std::path::Path;
@@ -21,7 +21,7 @@ impl SimulatedEvents {
                 "{dir} has the events of a run: name another directory for --events"
             )));
         }
-        let log = Arc::new(|text: &str| eprintln!("falkon sim: {text}"));
+        let log = Arc::new(|text: &str| say(text));
         match Recorder::open(&options, log) {
             Ok(recorder) => Ok(SimulatedEvents(Arc::new(Mutex::new(recorder)))),
             Err(error) => Err(Exit::failure(error)),

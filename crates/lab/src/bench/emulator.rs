@@ -187,10 +187,13 @@ impl Emulators {
         services: &Services,
         client: &Client,
     ) -> Result<(), BenchError> {
-        while joined > 0 {
+        if joined == 0 {
+            return Ok(());
+        }
+        loop {
             let status = client.status(None).await?;
             if nodes(&status) >= joined {
-                break;
+                return Ok(());
             }
             if Instant::now() > deadline || self.has_ended() {
                 let log = services.log(EMULATOR);
@@ -200,7 +203,6 @@ impl Emulators {
             let pause = JOIN_LOOK_MS * (1 + listed / JOIN_LOOK_EXECUTORS).min(5);
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
-        Ok(())
     }
 
     fn has_ended(&mut self) -> bool {

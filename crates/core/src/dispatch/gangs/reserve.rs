@@ -9,9 +9,12 @@ use crate::dispatch::Dispatcher;
 use crate::dispatch::fleet::Executor;
 use crate::dispatch::fleet::wide::FreeAt;
 use crate::dispatch::needs::Need;
-use crate::limits::{GANG_GATHER_MICROS, GANG_LOOK_MICROS, GANG_SLACK_MICROS_MIN, GANG_SLACK_PART};
+use crate::limits::{GANG_GATHER_MICROS, GANG_LOOK_MICROS, GANG_SLACK_MICROS_MIN};
 use crate::task::{AllocationId, ExecutorId, Resources, Time};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The part of a gang's expected wait by which it may begin later, for the sake of others.
+const SLACK_OF_WAIT: u64 = 16;
 
 /// Executors whose room is kept for a gang.
 #[derive(Debug)]
@@ -134,7 +137,7 @@ impl Dispatcher {
 
 /// How much later a gang may begin, for the sake of others, that is to wait for so long.
 fn slack_micros(wait_micros: u64) -> u64 {
-    (wait_micros / GANG_SLACK_PART).max(GANG_SLACK_MICROS_MIN)
+    (wait_micros / SLACK_OF_WAIT).max(GANG_SLACK_MICROS_MIN)
 }
 
 /// As many executors as are needed, and when the last of them has room, if that is known: those
