@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -185,10 +186,17 @@ pub async fn serve(
         drop(say);
         Ok(())
     };
+    let mut received = pin!(arrivals.receive(&mut reader));
     tokio::select! {
-        error = arrivals.receive(&mut reader) => Err(error),
-        result = async { tokio::try_join!(carry, writer.put_all(said)) } => result.map(|_| ()),
+        error = &mut received => return Err(error),
+        result = async { tokio::try_join!(carry, writer.put_all(said)) } => {
+            result?;
+        }
     }
+    // The other side closes the connection when it has all. A connection that is closed with
+    // something unread is reset, and what is on its way is lost.
+    received.await;
+    Ok(())
 }
 
 /// Carries the streams of a process that runs; says how it ended.
