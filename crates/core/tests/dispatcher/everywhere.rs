@@ -70,6 +70,8 @@ struct Node {
     held: BTreeMap<Task, Tries>,
     /// Reports that the dispatcher may not have taken in.
     reports: Vec<Report>,
+    /// The first of them were in a message of this session.
+    sent: usize,
     leaving: bool,
 }
 
@@ -218,7 +220,8 @@ impl World {
             node.held.retain(|task, tries| !same(task, tries));
         }
         if order.acknowledged == node.updates {
-            node.reports.clear();
+            node.reports.drain(..node.sent);
+            node.sent = 0;
         }
         let cancelled: Vec<Held> = order.cancel.clone();
         for held in cancelled {
@@ -238,6 +241,7 @@ impl World {
             updates: 0,
             held: BTreeMap::new(),
             reports: Vec::new(),
+            sent: 0,
             leaving: false,
         });
         self.connect(self.nodes.len() - 1);
@@ -254,6 +258,7 @@ impl World {
         let mut held: Vec<Held> =
             node.held.iter().map(|(task, tries)| held(*task, *tries)).collect();
         let mut reports = node.reports.clone();
+        node.sent = reports.len();
         match claimed {
             Some((task, true)) => held.push(self::held(task, Tries::default())),
             Some((task, false)) => {
@@ -311,6 +316,7 @@ impl World {
             }
         }
         update.reports = self.nodes[at].reports.clone();
+        self.nodes[at].sent = update.reports.len();
         if let Some((task, false)) = self.claim(at) {
             update.reports.push(report(task, Tries::default(), Outcome::Exit(0), self.now));
         }
@@ -391,6 +397,7 @@ impl World {
                 self.nodes[at].updates += 1;
                 let number = self.nodes[at].updates;
                 let reports = self.nodes[at].reports.clone();
+                self.nodes[at].sent = reports.len();
                 let update = Update { number, reports, ..Update::default() };
                 self.handle(Event::Update { connection, update });
             }
@@ -527,6 +534,12 @@ proptest! {
     fn each_executor_that_was_there_runs_its_task_once_or_has_left(seed: u64) {
         World::new(seed).play();
     }
+}
+
+/// Seeds that once failed.
+#[test]
+fn schedules_that_failed_pass() {
+    World::new(16_980_188_607_649_546_719).play();
 }
 
 /// The answer to a submission to a new instance.
