@@ -39,6 +39,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// How long events wait for others before they are written.
 const FLUSH: Duration = Duration::from_millis(200);
+/// How long a reader waits for what has happened to be written.
+const READER: Duration = Duration::from_secs(2);
 /// How long a dispatcher that ends waits for its events to be written.
 const CLOSE: Duration = Duration::from_secs(5);
 /// The bytes that a record takes while it waits, besides its results or runs.
@@ -88,6 +90,14 @@ struct Round {
     bytes: u64,
 }
 
+/// What the thread that writes is given.
+#[derive(Debug)]
+enum Given {
+    Round(Round),
+    /// Somebody reads: what came before is written at once, and then the other side is told.
+    Reader(Sender<()>),
+}
+
 /// An answer to who asked for events.
 #[derive(Debug)]
 pub(super) struct Answer {
@@ -109,7 +119,7 @@ pub(super) struct Events {
     /// Events that were left out since the last that were not.
     missing: u64,
     waiting_bytes: Arc<AtomicU64>,
-    rounds: Option<Sender<Round>>,
+    rounds: Option<Sender<Given>>,
     ended: Receiver<()>,
     /// Peers whose questions are being answered.
     reading: BTreeSet<ConnectionId>,
@@ -209,7 +219,7 @@ impl Events {
         self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
         if let Some(rounds) = &self.rounds {
             // The writer ends after its sender.
-            let _ = rounds.send(Round { items: all, bytes });
+            let _ = rounds.send(Given::Round(Round { items: all, bytes }));
         }
     }
 
@@ -224,8 +234,20 @@ impl Events {
         if !self.reading.insert(connection) {
             return false;
         }
+        // Who begins to read sees all that has happened; who goes on has it soon.
+        let mut written = None;
+        if from.is_none() {
+            self.end_round();
+            let (reader, said) = channel();
+            let given = self.rounds.as_ref().map(|rounds| rounds.send(Given::Reader(reader)));
+            written = given.map(|_| said);
+        }
         let (dir, answer) = (self.dir.clone(), self.answer.clone());
         tokio::task::spawn_blocking(move || {
+            if let Some(written) = written {
+                // A disk that does not answer gives what it has.
+                let _ = written.recv_timeout(READER);
+            }
             let blocks = Blocks::read(&dir, from);
             // The driver may have ended meanwhile.
             let _ = answer.send(Answer { connection, request, blocks });
@@ -287,7 +309,7 @@ impl Writer {
         }
     }
 
-    fn run(mut self, rounds: &Receiver<Round>, waiting_bytes: &AtomicU64) {
+    fn run(mut self, rounds: &Receiver<Given>, waiting_bytes: &AtomicU64) {
         // When the block is to be written, full or not: events that come all the time do not
         // keep those before them from their readers.
         let mut due: Option<Instant> = None;
@@ -299,11 +321,16 @@ impl Writer {
                 Some(wait) => rounds.recv_timeout(wait),
             };
             match received {
-                Ok(Round { items, bytes }) => {
+                Ok(Given::Round(Round { items, bytes })) => {
                     for (now, item) in items {
                         self.take(now, item);
                     }
                     waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                }
+                Ok(Given::Reader(reader)) => {
+                    self.write();
+                    // It may have waited for too long.
+                    let _ = reader.send(());
                 }
                 Err(RecvTimeoutError::Timeout) => self.write(),
                 Err(RecvTimeoutError::Disconnected) => {
