@@ -45,7 +45,10 @@ const MAY: [(&str, &[&str]); 20] = [
             "*",
         ],
     ),
-    ("falkon-relay", &["falkon-core", "falkon-wire", "falkon-net", "falkon-dispatcher", "*"]),
+    (
+        "falkon-relay",
+        &["falkon-core", "falkon-wire", "falkon-net", "falkon-dispatcher", "falkon-data", "*"],
+    ),
     ("falkon-web", &["*"]),
     ("falkon-sim", &["falkon-core", "falkon-wire", "thiserror"]),
     (

@@ -70,6 +70,7 @@ mod submitters;
 mod subscriptions;
 mod subtree;
 mod survey;
+mod tails;
 mod unmet;
 mod unoffered;
 mod update;
@@ -97,6 +98,7 @@ use runnable::Runnable;
 use staged::Staged;
 use std::collections::BTreeSet;
 use survey::Surveys;
+use tails::Tails;
 use unmet::Unmet;
 use unoffered::Unoffered;
 use withdrawals::Withdrawals;
@@ -173,6 +175,7 @@ pub struct Dispatcher {
     happenings: happenings::Happenings,
     /// Tasks on their way back to dispatchers above.
     withdrawals: Withdrawals,
+    tails: Tails,
     /// The staged tasks that relays ask for.
     staged: Staged,
     /// Tries of tasks on several executors.
@@ -276,8 +279,15 @@ impl Dispatcher {
                 self.detach(connection);
                 self.unmet.close(connection);
                 self.withdrawals.close(connection);
+                self.close_tails(connection);
                 self.staged.close(connection);
                 self.closed(connection);
+            }
+            Event::AskTail { connection, request, question } => {
+                self.ask_tail(connection, request, question);
+            }
+            Event::TailTold { connection, number, told } => {
+                self.tail_told(connection, number, told);
             }
             Event::PageStored { instance, from, place } => self.page_stored(instance, from, place),
             Event::PageLoaded { instance, from, page } => self.page_loaded(instance, from, page),
@@ -328,8 +338,10 @@ impl Dispatcher {
         let unoffered = self.unoffered.due().map(|at| (at, "need that nobody offers"));
         let unmet = self.unmet_due().map(|at| (at, "demand that relays are told"));
         let withdrawal = self.withdrawals.due().map(|at| (at, "tasks to take back"));
+        let tails = self.tails.due().map(|at| (at, "answer of a relay"));
         let gangs = self.gangs.due().map(|at| (at, "room that is kept for a gang"));
-        let all = [executors, recovery, pages, lifetime, unoffered, unmet, withdrawal, gangs];
+        let all =
+            [executors, recovery, pages, lifetime, unoffered, unmet, withdrawal, tails, gangs];
         all.into_iter().flatten().min()
     }
 
@@ -347,6 +359,7 @@ impl Dispatcher {
         self.unplaced |= self.gangs.take_due(self.now);
         self.tell_unmet();
         self.withdrawals.look(self.now);
+        self.end_late_tails();
         self.expire();
         self.fleet.end_due_suspensions(self.now);
         while let Some(id) = self.fleet.due_silent(self.now) {

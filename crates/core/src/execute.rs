@@ -35,6 +35,7 @@ use crate::collect::CollectOptions;
 use crate::data::declared::{Collects, Peer};
 use crate::data::stage;
 use crate::dispatch::{Held, Join, Lease, Order, Update};
+use crate::few::FewOrMany;
 use crate::gang::{GangAction, GangKey, GangStart};
 use crate::heartbeats::Heartbeats;
 use crate::limits::{BACKFILL_RUNS_MAX, RESERVE_AFTER_MICROS};
@@ -54,7 +55,7 @@ use overflows::Overflows;
 use room::Room;
 use sizes::Sizes;
 use staging::{Data, TaskData};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use streams::Streams;
 use templates::{Gone, Templates};
@@ -303,8 +304,8 @@ pub struct Executor {
     departure: Departure,
     templates: Templates,
     queue: VecDeque<Queued>,
-    /// In boxes: most executors run few tasks, and a map has room for eleven.
-    running: BTreeMap<TaskKey, Box<Running>>,
+    /// Most executors run few tasks.
+    running: FewOrMany<TaskKey, Box<Running>>,
     deadlines: BTreeSet<(Time, TaskKey)>,
     chains: Chains,
     updates: Updates,
@@ -339,7 +340,7 @@ impl Executor {
             departure: Departure::default(),
             templates: Templates::default(),
             queue: VecDeque::new(),
-            running: BTreeMap::new(),
+            running: FewOrMany::default(),
             deadlines: BTreeSet::new(),
             chains: Chains::default(),
             updates: Updates::default(),

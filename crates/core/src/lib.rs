@@ -23,5 +23,6 @@ pub mod provision;
 pub mod relay;
 pub mod result;
 pub mod runset;
+pub mod tail;
 pub mod task;
 mod utc;

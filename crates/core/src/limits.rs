@@ -77,6 +77,13 @@ pub const RETRIED_RUNS_MAX: usize = 1 << 20;
 pub const GANG_NODES_MAX: u32 = 4096;
 /// Processes that launchers start on each node of a gang.
 pub const NODE_RANKS_MAX: u32 = 65_535;
+/// Questions about what tasks below relays write that have no answer yet.
+pub const TAIL_REQUESTS_MAX: usize = 4096;
+/// Those of one connection.
+pub const PEER_TAIL_REQUESTS_MAX: usize = 64;
+/// How long a relay may take for an answer, beside the time that the question waits for
+/// something new.
+pub const TAIL_ANSWER_MICROS_MAX: u64 = 30_000_000;
 /// Gangs for which secrets are drawn at once.
 pub const TOKEN_GANGS_MAX: usize = 64;
 /// How long room is kept for a gang before other executors are looked for that may have it

@@ -43,9 +43,9 @@ use crate::limits::{
     SUBMISSION_TASKS_MAX,
 };
 use crate::provision::Waiting;
-use crate::result::{Detail, Finished, Outcome, Report};
+use crate::result::{Detail, Finished, Outcome, Report, Tries};
 use crate::runset::RunSet;
-use crate::task::{InstanceId, Resources, Rows, Submission, TaskId, Time};
+use crate::task::{InstanceId, Resources, Rows, Submission, TaskId, TaskKey, Time};
 use ledger::Ledger;
 pub use notes::Note;
 use outgoing::{Outgoing, Tasks};
@@ -263,6 +263,15 @@ impl Relay {
     #[must_use]
     pub fn holdings_known(&self) -> u64 {
         self.holdings.upto()
+    }
+
+    /// The task of its instance below that is this one above; `None` if it has no number there.
+    #[must_use]
+    pub fn below(&self, task: TaskKey) -> Option<TaskKey> {
+        let TaskKey { instance, task: first } = task;
+        let held = Held { instance, first, count: 1, tries: Tries::default() };
+        let (below, _) = self.ledger.find_above(&held, |_| true).pop()?;
+        Some(TaskKey { instance: self.instance?, task: TaskId(below) })
     }
 
     /// How many tasks it answers for.

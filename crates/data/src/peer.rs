@@ -41,7 +41,7 @@ pub use error::PeerError;
 pub use fetch::{Fetcher, Peer, Piece};
 pub use requests::{FromPeers, Verdict, Written};
 pub use serve::{Server, StartError};
-pub use tail::{Tail, TailState, TailVisit};
+pub use tail::TailVisit;
 pub use visitor::{VisitError, Visitor};
 
 /// Up to this size, in bytes, an object goes through memory together with

@@ -32,6 +32,7 @@ pub(super) fn is_question(message: &FromClient) -> bool {
             | FromClient::Reach { .. }
             | FromClient::ReachOutput { .. }
             | FromClient::ReachTail { .. }
+            | FromClient::AskTail { .. }
             | FromClient::Subtree { .. }
             | FromClient::Provision { ask: ProvisionAsk::Status { .. }, .. }
     )

@@ -16,6 +16,7 @@ mod concentrated;
 mod connection;
 mod connection_placement;
 pub mod events;
+mod executors;
 mod gang_tokens;
 mod handle;
 mod inspect;
@@ -37,18 +38,18 @@ use crate::events::{EventOptions, Events, EventsError};
 use crate::pages::{PageError, PageFiles, Pages};
 use commit::Committed;
 use falkon_core::dispatch::{
-    AckCoalescing, AckEvent, Action, ConnectionId, Dispatcher, Event, Join, PageBounds, PagePlace,
-    Reply, Retried,
+    AckCoalescing, AckEvent, Action, ConnectionId, Dispatcher, Event, PageBounds, PagePlace, Reply,
+    Retried,
 };
 use falkon_core::events::{What, text};
-use falkon_core::task::{InstanceId, Resources, Time};
+use falkon_core::task::{InstanceId, Time};
 use falkon_net::Log;
 use falkon_net::clock::{Alarm, Clock};
 use falkon_net::secure::{Acceptor, AcceptorError, Epochs, EpochsError, Identity, Role};
 use falkon_net::spin::{AdaptiveSpin, Spin};
 use falkon_provision::{Answer, Provision};
 use falkon_wire::hidden::Hidden;
-use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, Refusal, ToClient, ToExecutor};
+use falkon_wire::message::{PROTOCOL_VERSION, Refusal, ToClient, ToExecutor};
 use peer::{Inbound, Message, Outgoing, Peer};
 use refusals::Refusals;
 use room::Gauge;
@@ -325,14 +326,6 @@ async fn events_read(events: &mut Option<Events>) -> events::Answer {
     }
 }
 
-/// A line about an executor that joins. A relay says later what it offers.
-fn joined(join: &Join) -> String {
-    match join.capacity == Resources::default() {
-        true => format!("relay {} joined", join.name),
-        false => format!("executor {} joined with {}", join.name, join.capacity),
-    }
-}
-
 /// The next measurement of the journal's disk; waits for ever without one.
 async fn measured(gauge: Option<&Gauge>) {
     match gauge {
@@ -523,20 +516,7 @@ impl Driver {
                             self.push(connection, ToClient::Refused { request, reason });
                         }
                         Message::Executor(message) => {
-                            let event = match message {
-                                FromExecutor::Join(join) => {
-                                    // A refused executor is logged when it is
-                                    // refused.
-                                    if join.check().is_ok() {
-                                        (self.log)(&joined(&join));
-                                    }
-                                    Event::Join { connection, join }
-                                }
-                                FromExecutor::Update(update) => {
-                                    Event::Update { connection, update }
-                                }
-                            };
-                            self.core.handle(now, event);
+                            self.executor_says(now, connection, message);
                         }
                     }
                 }
@@ -609,8 +589,13 @@ impl Driver {
                     }
                 }
                 Action::Reply { connection, request, reply } => {
+                    // What a task has written is long, and its reader may be slow.
+                    let is_long = matches!(reply, Reply::Tail(_));
                     let message = self.answer(connection, request, reply);
-                    self.push(connection, message);
+                    match is_long {
+                        true => self.answer_question(connection, request, message),
+                        false => self.push(connection, message),
+                    }
                 }
                 Action::Deliver { connection, delivery } => {
                     self.push(connection, ToClient::Results(delivery));
@@ -648,6 +633,10 @@ impl Driver {
                 }
                 Action::Unmet { connection, waiting } => {
                     let message = Outgoing::Executor(ToExecutor::Unmet { waiting });
+                    self.outgoing.push((connection, message));
+                }
+                Action::AskTail { connection, number, question } => {
+                    let message = Outgoing::Executor(ToExecutor::AskTail { number, question });
                     self.outgoing.push((connection, message));
                 }
                 Action::Refuse { connection, error } => {
@@ -688,6 +677,10 @@ impl Driver {
             Reply::Staged { staged, unstaged } => ToClient::Staged { request, staged, unstaged },
             Reply::Retried(Retried { count, forgotten }) => {
                 ToClient::Retried { request, count, forgotten }
+            }
+            Reply::Tail(Ok(tail)) => ToClient::Tail { request, tail },
+            Reply::Tail(Err(error)) => {
+                ToClient::Refused { request, reason: Refusal::Access(error) }
             }
             Reply::Forgotten(names) => ToClient::Forgotten { request, names },
             Reply::Done => ToClient::Done { request },

@@ -22,6 +22,7 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         | FromClient::Prioritize { instance, .. }
         | FromClient::ReachOutput { instance, .. }
         | FromClient::ReachTail { instance, .. }
+        | FromClient::AskTail { instance, .. }
         | FromClient::Explain { instance, .. }
         | FromClient::Tasks { instance, .. } => Some(*instance),
         FromClient::Status { instance, .. }
@@ -61,6 +62,7 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Reach { request, .. }
         | FromClient::ReachOutput { request, .. }
         | FromClient::ReachTail { request, .. }
+        | FromClient::AskTail { request, .. }
         | FromClient::Provision { request, .. }
         | FromClient::Subtree { request, .. }
         | FromClient::Withdraw { request, .. }

@@ -5,7 +5,8 @@ use super::{Driver, answers, permission};
 use falkon_core::data::object::Object;
 use falkon_core::dispatch::{AckEvent, ConnectionId, Event, Purpose};
 use falkon_core::limits::URL_BYTES_MAX;
-use falkon_core::task::Time;
+use falkon_core::tail::TailQuestion;
+use falkon_core::task::{TaskKey, Time};
 use falkon_net::ids::object_id;
 use falkon_provision::AskError;
 use falkon_wire::message::{FromClient, Refusal, ToClient};
@@ -165,6 +166,11 @@ impl Driver {
                 let answer = self.reach_tail(request, instance, task, stream);
                 self.answer_question(connection, request, answer);
                 return;
+            }
+            FromClient::AskTail { request, instance, task, stream, from, patience_ms } => {
+                let task = TaskKey { instance, task };
+                let question = TailQuestion { task, stream, from, patience_ms };
+                Event::AskTail { connection, request, question }
             }
             FromClient::Pause { request, instance, is_paused } => {
                 Event::Pause { connection, request, instance, is_paused }

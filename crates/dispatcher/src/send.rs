@@ -19,7 +19,10 @@ impl Classify for Outgoing {
                 Traffic::Tasks(order.assign.iter().map(|assigned| assigned.count).sum())
             }
             Outgoing::Executor(
-                ToExecutor::Welcome { .. } | ToExecutor::Unmet { .. } | ToExecutor::Refused { .. },
+                ToExecutor::Welcome { .. }
+                | ToExecutor::Unmet { .. }
+                | ToExecutor::AskTail { .. }
+                | ToExecutor::Refused { .. },
             ) => Traffic::Tasks(0),
             Outgoing::Client(ToClient::Accepted { count, .. }) => Traffic::Acceptance(*count),
             Outgoing::Client(_) | Outgoing::Answer(_) => Traffic::Other,

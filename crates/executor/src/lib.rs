@@ -396,7 +396,7 @@ impl Driver {
                         }
                         ToExecutor::Refused { reason } => self.refused = Some(reason),
                         // It gets no nodes.
-                        ToExecutor::Unmet { .. } => {}
+                        ToExecutor::Unmet { .. } | ToExecutor::AskTail { .. } => {}
                         ToExecutor::Order(order) => {
                             self.core.handle(self.clock.now(), Event::Order(order));
                         }

@@ -3,6 +3,7 @@
 use super::Upstream;
 use falkon_core::dispatch::Order;
 use falkon_core::provision::Waiting;
+use falkon_core::tail::TailQuestion;
 use falkon_core::task::Time;
 use falkon_net::Log;
 use falkon_net::secure::{ConnectError, FrameReader, FrameWriter, Role, connect, connect_through};
@@ -27,6 +28,8 @@ pub(super) enum FromAbove {
     Connected(Session, Time),
     Order(Order),
     Unmet(Vec<Waiting>),
+    /// The number of a question, and what is asked.
+    AskTail(u64, TailQuestion),
     /// It does not take the relay in; why.
     Refused(String),
     /// It cannot be reached at all.
@@ -134,6 +137,9 @@ async fn read(
                 }
                 Ok(ToExecutor::Order(order)) => messages.push(FromAbove::Order(order)),
                 Ok(ToExecutor::Unmet { waiting }) => messages.push(FromAbove::Unmet(waiting)),
+                Ok(ToExecutor::AskTail { number, question }) => {
+                    messages.push(FromAbove::AskTail(number, question));
+                }
                 Ok(ToExecutor::Refused { reason }) => messages.push(FromAbove::Refused(reason)),
                 Err(error) => return Some(format!("it sent what is no message: {error}")),
             }

@@ -6,7 +6,7 @@ use falkon_core::dispatch::{Holdings, RequestError, Subtree, Survey};
 use falkon_core::relay::Relay;
 use falkon_core::task::{InstanceId, Time};
 use falkon_net::client::{Client, ClientError, Deliveries};
-use falkon_net::secure::{AccessFile, Role};
+use falkon_net::secure::{AccessFile, Level, Role};
 use falkon_wire::message::{Refusal, Status};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -31,7 +31,7 @@ pub(super) struct Attached {
 /// Where connections come from.
 enum Source {
     Access(Box<AccessFile>),
-    Here(Option<(Client, Deliveries)>),
+    Here(Option<(Client, Deliveries)>, Level),
 }
 
 /// See the [module](self).
@@ -46,16 +46,26 @@ impl Way {
     pub(super) fn new(downstream: Downstream) -> Way {
         let source = match downstream {
             Downstream::Access(access) => Source::Access(access),
-            Downstream::Here(client, deliveries) => Source::Here(Some((client, deliveries))),
+            Downstream::Here { client, deliveries, level } => {
+                Source::Here(Some((client, deliveries)), level)
+            }
         };
         Way { source, pause_ms: RECONNECT_MS.0, attached: None, said: String::new() }
+    }
+
+    /// How executors below protect what they say to each other, and to those who visit them.
+    pub(super) fn level(&self) -> Level {
+        match &self.source {
+            Source::Access(access) => access.level,
+            Source::Here(_, level) => *level,
+        }
     }
 
     /// How long the dispatcher may say nothing; `None` is for ever.
     pub(super) fn silent_max(&self) -> Option<Duration> {
         match self.source {
             Source::Access(_) => Some(Duration::from_millis(SILENT_MS_MAX)),
-            Source::Here(_) => None,
+            Source::Here(..) => None,
         }
     }
 
@@ -66,7 +76,7 @@ impl Way {
         options: &Options,
     ) -> Result<Attached, ClientError> {
         let attached = match &mut self.source {
-            Source::Here(ends) => {
+            Source::Here(ends, _) => {
                 let (client, deliveries) = ends.take().ok_or(ClientError::Lost)?;
                 take_up(client, deliveries, relay, options).await?
             }

@@ -57,6 +57,11 @@ impl Below {
         let _ = self.asks.send(action);
     }
 
+    /// The connection.
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Destroys the relay's instance.
     pub(super) async fn destroy(&self) -> Result<(), ClientError> {
         self.client.destroy(self.instance).await

@@ -5,22 +5,25 @@ mod above;
 mod attach;
 mod below;
 mod notes;
+mod tails;
 
 use above::{FromAbove, Session};
 use attach::{Attached, Way};
 use below::{Below, FromBelow};
 use falkon_core::dispatch::Delivery;
 use falkon_core::relay::{Action, Event, Note, Relay};
+use falkon_core::tail::TailQuestion;
 use falkon_net::Log;
 use falkon_net::client::{Client, ClientError, Deliveries};
 use falkon_net::clock::{Alarm, Clock};
-use falkon_net::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Proxy};
+use falkon_net::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Level, Proxy};
 use falkon_wire::message::FromExecutor;
 use notes::{Notes, NotesError};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tails::{Tails, tail_message};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -77,7 +80,14 @@ pub enum Downstream {
     /// Over the network, again and again: a dispatcher that others may use too.
     Access(Box<AccessFile>),
     /// Within the process, once.
-    Here(Client, Deliveries),
+    Here {
+        /// The connection.
+        client: Client,
+        /// Its results.
+        deliveries: Deliveries,
+        /// How its executors protect what they say to each other.
+        level: Level,
+    },
 }
 
 impl fmt::Debug for Options {
@@ -218,7 +228,8 @@ impl Driver {
                     let mut connector = JoinSet::new();
                     connector.spawn(above::keep_connected(upstream, is_first, log, hear));
                     is_first = false;
-                    self.serve(above, deliveries, way.silent_max()).await
+                    let tails = Tails::new(way.level());
+                    self.serve(above, deliveries, tails, way.silent_max()).await
                 }
                 Err(error) => Err(RelayError::Below(error)),
             };
@@ -256,6 +267,7 @@ impl Driver {
         &mut self,
         mut above: mpsc::Receiver<FromAbove>,
         mut deliveries: Deliveries,
+        mut tails: Tails,
         silent_max: Option<Duration>,
     ) -> Result<(), RelayError> {
         let mut alarm = Alarm::new();
@@ -276,6 +288,11 @@ impl Driver {
                     }
                     Some(FromAbove::Order(order)) => self.tell(Event::Order(order)),
                     Some(FromAbove::Unmet(waiting)) => self.tell(Event::Unmet(waiting)),
+                    Some(FromAbove::AskTail(number, question)) => {
+                        let task = self.relay.below(question.task);
+                        let asked = task.map(|task| TailQuestion { task, ..question });
+                        tails.ask(number, asked, below.client());
+                    }
                     Some(FromAbove::Refused(why)) => return Err(RelayError::Refused(why)),
                     Some(FromAbove::Failed(error)) => return Err(RelayError::Connect(error)),
                     Some(FromAbove::Ended) | None => {
@@ -294,6 +311,7 @@ impl Driver {
                     }
                     FromBelow::Failed(error) => return Err(RelayError::Below(error)),
                 },
+                (number, told) = tails.told() => self.say(tail_message(number, told)).await,
                 _ = looks.tick() => match asked {
                     None => {
                         asked = Some(Instant::now());

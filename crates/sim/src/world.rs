@@ -192,7 +192,7 @@ impl<'a> World<'a> {
                 let mut node = Node::new(number, (host, client), group, group.speed / factor);
                 let bytes = scenario.workload.inputs.map_or(0, |inputs| inputs.object_bytes);
                 let memory = group.disk.and_then(|disk| disk.memory);
-                node.pages = memory.map(|memory| disk::Pages::new(&memory, bytes));
+                node.pages = memory.map(|memory| Box::new(disk::Pages::new(&memory, bytes)));
                 nodes.push(node);
             }
         }

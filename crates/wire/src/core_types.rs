@@ -27,9 +27,10 @@ use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, ResourceUsage, Stream,
     Tries,
 };
+use falkon_core::tail::{Tail, TailQuestion, TailState};
 use falkon_core::task::{
     After, AllocationId, Everywhere, ExecutorId, InstanceId, Kind, Range, Resources, Rows,
-    Submission, SubmissionError, SubmissionPart, TaskClass, TaskId, Time,
+    Submission, SubmissionError, SubmissionPart, TaskClass, TaskId, TaskKey, Time,
 };
 
 macro_rules! wire_newtype {
@@ -153,7 +154,11 @@ wire_enum!(AccessError {
     8 => NotSent,
     9 => Ended,
     10 => Below(relay),
+    11 => Unreached { executor, why },
 });
+wire_struct!(TaskKey { instance, task });
+wire_struct!(TailQuestion { task, stream, from, patience_ms });
+wire_struct!(Tail { state, is_cut, total_bytes, bytes });
 wire_struct!(Explained { task, count, obstacles });
 wire_struct!(Idle { reason, tasks, executors, cpus_milli, some });
 wire_enum!(IdleReason {
@@ -439,6 +444,7 @@ wire_enum!(PolicyError {
     2 => NotWith { option, policy },
 });
 
+wire_number!(TailState { 0 => Waiting, 1 => Running, 2 => Ended, 3 => Gone });
 wire_number!(SubmissionPart {
     0 => Rows,
     1 => ClassedTasks,

@@ -21,6 +21,7 @@ use falkon_core::dispatch::{
 };
 use falkon_core::provision::Waiting;
 use falkon_core::result::Stream;
+use falkon_core::tail::Tail;
 use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, Time};
 use std::sync::Arc;
 
@@ -243,6 +244,21 @@ pub enum FromClient {
         /// The stream.
         stream: Stream,
     },
+    /// Ask what a task writes that is below a relay. Answer: [`ToClient::Tail`].
+    AskTail {
+        /// Comes back in the answer.
+        request: u64,
+        /// The task's instance.
+        instance: InstanceId,
+        /// The task.
+        task: TaskId,
+        /// The stream.
+        stream: Stream,
+        /// The first byte asked for.
+        from: u64,
+        /// How long to wait for something new, in milliseconds.
+        patience_ms: u32,
+    },
     /// Ask what nodes there are, for a relay that lends them. Answer: [`ToClient::Subtree`].
     Subtree {
         /// Comes back in the answer.
@@ -312,6 +328,7 @@ wire_enum!(FromClient {
     25 => Retry { request, instance, selection },
     26 => ExplainIdle { request },
     27 => AwaitStaged { request, instance },
+    28 => AskTail { request, instance, task, stream, from, patience_ms },
 });
 
 /// The number of a request, from the beginning of a message that need not be
@@ -418,6 +435,13 @@ pub enum ToClient {
         /// To whom, in this order.
         access: Vec<Access>,
     },
+    /// What a task below a relay has written.
+    Tail {
+        /// Of the question.
+        request: u64,
+        /// A part of it.
+        tail: Tail,
+    },
     /// How the provisioner is.
     Provision {
         /// Of the question.
@@ -520,6 +544,7 @@ wire_enum!(ToClient {
     17 => Retried { request, count, forgotten },
     18 => Idle { request, idle },
     19 => Staged { request, staged, unstaged },
+    20 => Tail { request, tail },
 });
 
 impl ToClient {
@@ -538,6 +563,7 @@ impl ToClient {
             | ToClient::Gone { .. }
             | ToClient::Objects { .. }
             | ToClient::Found { .. }
+            | ToClient::Tail { .. }
             | ToClient::Forgotten { .. }
             | ToClient::Provision { .. }
             | ToClient::Subtree { .. }

@@ -6,8 +6,9 @@ use crate::exit::{Exit, say};
 use clap::Args;
 use falkon_core::dispatch::{Access, AccessError};
 use falkon_core::result::Stream;
+use falkon_core::tail::{Tail, TailQuestion, TailState};
 use falkon_core::task::{TaskId, TaskKey};
-use falkon_data::peer::{Peer, Tail, TailState, TailVisit, VisitError, Visitor};
+use falkon_data::peer::{Peer, TailVisit, Visitor};
 use falkon_net::client::{Client, ClientError};
 use falkon_net::ids::tail_id;
 use falkon_net::secure::{Level, VisitPurpose};
@@ -95,7 +96,24 @@ struct Tailing<'a> {
     last: Option<u64>,
 }
 
-/// How a visit to an executor ended.
+/// Who says what the task has written.
+enum Teller {
+    /// Its executor.
+    Executor(Box<TailVisit>, String),
+    /// The dispatcher, which asks this relay.
+    Relay(String),
+}
+
+/// Why a teller does not.
+enum Silent {
+    /// The task is somewhere else by now, or has ended.
+    Moved(AccessError),
+    /// It cannot be asked; who, and why.
+    Unreached(String, String),
+    Client(ClientError),
+}
+
+/// How listening to a teller ended.
 enum Visited {
     /// There is nothing more to print.
     Over,
@@ -110,7 +128,11 @@ impl Tailing<'_> {
         let mut is_told = false;
         loop {
             let visited = match self.reach().await? {
-                Ok((ticket, access)) => self.visit(&ticket, &access).await?,
+                Ok((ticket, access)) => {
+                    let teller = self.visit(&ticket, &access).await?;
+                    self.listen(teller).await?
+                }
+                Err(AccessError::Below(relay)) => self.listen(Teller::Relay(relay)).await?,
                 Err(AccessError::NotSent) if self.follow => {
                     if !std::mem::replace(&mut is_told, true) {
                         self.note("waits; what it writes follows when it runs");
@@ -143,11 +165,12 @@ impl Tailing<'_> {
         }
     }
 
-    /// Prints what an executor has of the task.
-    async fn visit(&mut self, ticket: &Ticket, access: &Access) -> Result<Visited, Stop> {
+    /// Goes to the executor that has the task.
+    async fn visit(&self, ticket: &Ticket, access: &Access) -> Result<Teller, Stop> {
         let TaskKey { instance, task } = self.key;
+        let unreachable = |why: String| self.unreachable(&access.name, &why);
         if access.serves.address.is_empty() {
-            return Err(self.unreachable(access, "it does not listen for others"));
+            return Err(unreachable("it does not listen for others".to_owned()));
         }
         let peer = Peer {
             address: access.serves.address.clone(),
@@ -155,16 +178,27 @@ impl Tailing<'_> {
         };
         let id = tail_id(instance, task, self.stream);
         let visitor = Visitor::new(self.level, VisitPurpose::Tail, id, ticket);
-        let mut visit = match visitor.tail(&peer, self.key, self.stream).await {
-            Ok(visit) => visit,
-            Err(error) => return Err(self.unreachable(access, error)),
-        };
+        match visitor.tail(&peer, self.key, self.stream).await {
+            Ok(visit) => Ok(Teller::Executor(Box::new(visit), access.name.clone())),
+            Err(error) => Err(unreachable(error.to_string())),
+        }
+    }
+
+    /// Prints what the task has written.
+    async fn listen(&mut self, mut teller: Teller) -> Result<Visited, Stop> {
         loop {
-            let tail = match self.ask(&mut visit).await {
+            let tail = match self.ask(&mut teller).await {
                 Ok(tail) => tail,
+                Err(Silent::Client(error)) => return Err(error.into()),
                 // The dispatcher knows whether the executor is gone.
-                Err(_) if self.follow => return Ok(Visited::Again),
-                Err(error) => return Err(self.unreachable(access, error)),
+                Err(Silent::Moved(_)) if self.follow => return Ok(Visited::Again),
+                Err(Silent::Unreached(..))
+                    if self.follow && matches!(teller, Teller::Executor(..)) =>
+                {
+                    return Ok(Visited::Again);
+                }
+                Err(Silent::Moved(error)) => return Err(self.refused(&error)),
+                Err(Silent::Unreached(who, why)) => return Err(self.unreachable(&who, &why)),
             };
             match tail.state {
                 TailState::Running if tail.total_bytes < self.at => {
@@ -175,8 +209,19 @@ impl Tailing<'_> {
                 TailState::Running | TailState::Ended => {}
                 TailState::Waiting | TailState::Gone if self.follow => return Ok(Visited::Again),
                 TailState::Waiting | TailState::Gone => {
-                    let executor = super::printable(&access.name);
-                    let text = format!("has not started on executor {executor}, which has it");
+                    let (Teller::Executor(_, name) | Teller::Relay(name)) = &teller;
+                    let name = super::printable(name);
+                    let text = match teller {
+                        Teller::Executor(..) => {
+                            format!("has not started on executor {name}, which has it")
+                        }
+                        Teller::Relay(_) if tail.state == TailState::Gone => {
+                            format!("is not (any more) on an executor below the relay {name}")
+                        }
+                        Teller::Relay(_) => {
+                            format!("has not started below the relay {name}, which has it")
+                        }
+                    };
                     self.note(&text);
                     return Ok(Visited::Over);
                 }
@@ -194,16 +239,45 @@ impl Tailing<'_> {
     }
 
     /// What the task has written from where printing is on.
-    async fn ask(&mut self, visit: &mut TailVisit) -> Result<Tail, VisitError> {
+    async fn ask(&mut self, teller: &mut Teller) -> Result<Tail, Silent> {
         let patience = if self.follow { PATIENCE } else { Duration::ZERO };
         if let Some(last) = self.last {
-            let tail = visit.ask(u64::MAX, Duration::ZERO).await?;
+            let tail = self.ask_from(teller, u64::MAX, Duration::ZERO).await?;
             if matches!(tail.state, TailState::Running | TailState::Ended) {
                 self.at = tail.total_bytes.saturating_sub(last);
                 self.last = None;
             }
         }
-        visit.ask(self.at, patience).await
+        self.ask_from(teller, self.at, patience).await
+    }
+
+    async fn ask_from(
+        &self,
+        teller: &mut Teller,
+        from: u64,
+        patience: Duration,
+    ) -> Result<Tail, Silent> {
+        let relay = match teller {
+            Teller::Executor(visit, name) => {
+                let told = visit.ask(from, patience).await;
+                return told.map_err(|error| Silent::Unreached(name.clone(), error.to_string()));
+            }
+            Teller::Relay(name) => name,
+        };
+        let patience_ms = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
+        let question = TailQuestion { task: self.key, stream: self.stream, from, patience_ms };
+        let told = self.client.ask_tail(question).await;
+        told.map_err(|error| match error {
+            ClientError::Refused(Refusal::Access(AccessError::Unreached { executor, why })) => {
+                let who = match &*executor {
+                    "" => relay.clone(),
+                    _ => format!("{relay}/{executor}"),
+                };
+                Silent::Unreached(who, why)
+            }
+            ClientError::Refused(Refusal::Access(error)) => Silent::Moved(error),
+            error => Silent::Client(error),
+        })
     }
 
     fn pass_on(&mut self, bytes: &[u8]) -> Result<(), Stop> {
@@ -236,9 +310,9 @@ impl Tailing<'_> {
         Stop::Exit(Exit::usage(text))
     }
 
-    fn unreachable(&self, access: &Access, why: impl std::fmt::Display) -> Stop {
+    fn unreachable(&self, executor: &str, why: &str) -> Stop {
         let TaskKey { instance, task } = self.key;
-        let executor = super::printable(&access.name);
+        let (executor, why) = (super::printable(executor), super::printable(why));
         Stop::Exit(Exit::failure(format!(
             "cannot show what task {instance}/{task} writes: its executor {executor} cannot be \
              reached from here: {why} (try on the dispatcher\'s machine)"

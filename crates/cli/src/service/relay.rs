@@ -11,7 +11,7 @@ use falkon_core::limits::NAME_BYTES_MAX;
 use falkon_core::result::shortened;
 use falkon_dispatcher::Handle;
 use falkon_net::client::{Client, ClientError};
-use falkon_net::secure::{AccessError, AccessFile, Proxy, Role, plain};
+use falkon_net::secure::{AccessError, AccessFile, Level, Proxy, Role, plain};
 use falkon_relay::{Downstream, Place, RelayError};
 use std::path::{Path, PathBuf};
 use tokio::signal::unix::{SignalKind, signal};
@@ -117,14 +117,20 @@ async fn lend_beside(
 
 impl Upstream {
     /// Lends the executors of a dispatcher in this process.
-    pub(super) fn lend(self, dispatcher: &Handle, dir: &Path, machine_durable: bool) -> Lending {
+    pub(super) fn lend(
+        self,
+        dispatcher: &Handle,
+        level: Level,
+        dir: &Path,
+        machine_durable: bool,
+    ) -> Lending {
         let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
         let (reader, writer) = plain(theirs);
         dispatcher.attach(Role::Owner, "the relay", reader, writer);
         let (reader, writer) = plain(ours);
         let (client, deliveries) = Client::over(reader, writer);
         let place = Place { dir: dir.to_owned(), machine_durable };
-        self.start(place, Downstream::Here(client, deliveries))
+        self.start(place, Downstream::Here { client, deliveries, level })
     }
 
     fn start(self, place: Place, downstream: Downstream) -> Lending {

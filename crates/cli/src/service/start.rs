@@ -313,7 +313,7 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
     args.serves(if upstream.is_some() { "relay" } else { "dispatcher" })?;
     let serving = tokio::spawn(handle.clone().serve(listener, acceptor, args.concentrators));
     let machine_durable = args.is_machine_durable();
-    let lending = upstream.map(|upstream| upstream.lend(&handle, &dir, machine_durable));
+    let lending = upstream.map(|upstream| upstream.lend(&handle, level, &dir, machine_durable));
     let mut lending = std::pin::pin!(lending_ended(lending));
     // A dispatcher outlives the terminal that it was started from.
     let _hangups = signal(SignalKind::hangup());

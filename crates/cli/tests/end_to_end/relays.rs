@@ -2,6 +2,7 @@
 
 mod collected;
 mod killed;
+mod tails;
 mod tree;
 
 use crate::fixture::{Access, Dispatcher, Random, Running, Site, indices, json_lines, poll_for};

@@ -67,6 +67,7 @@ impl Dispatcher {
         self.check_outputs()?;
         self.check_subscriptions()?;
         self.instances.check()?;
+        self.tails.check()?;
         let mut in_flight: BTreeMap<_, RunSet> = BTreeMap::new();
         for executor in self.fleet.iter() {
             for ((instance, first), run) in executor.in_flight.iter() {

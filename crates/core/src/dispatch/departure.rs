@@ -36,7 +36,7 @@ impl Dispatcher {
         self.placement.everywhere_mut().left(executor.incarnation, Some(id));
         self.outputs.executor_gone(executor.incarnation);
         self.journal(Record::ExecutorGone { incarnation: executor.incarnation });
-        for ((instance, _), run) in executor.in_flight.into_runs() {
+        for ((instance, _), run) in executor.in_flight.into_entries() {
             self.staged.gone(instance, &run);
             self.lose_run(instance, &run, id);
         }

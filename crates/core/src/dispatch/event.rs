@@ -3,12 +3,13 @@
 use super::journal_room::Disk;
 use super::pages::{Page, PagePlace};
 use super::{
-    Expiry, InstanceOptions, Join, JoinError, Order, Record, RequestError, Retried, Selection,
-    Update,
+    AccessError, Expiry, InstanceOptions, Join, JoinError, Order, Record, RequestError, Retried,
+    Selection, Update,
 };
 use crate::gang::GangToken;
 use crate::provision::Waiting;
 use crate::result::{Counts, Finished};
+use crate::tail::{Tail, TailQuestion};
 use crate::task::{ExecutorId, InstanceId, Submission, TaskId};
 use std::sync::Arc;
 
@@ -159,6 +160,24 @@ pub enum Event {
         /// The instance's number.
         instance: InstanceId,
     },
+    /// A client asks what a task below a relay writes.
+    AskTail {
+        /// Who asks.
+        connection: ConnectionId,
+        /// The number of the request, which its reply repeats.
+        request: u64,
+        /// The question.
+        question: TailQuestion,
+    },
+    /// A relay answers [`Action::AskTail`].
+    TailTold {
+        /// Its connection.
+        connection: ConnectionId,
+        /// The number of the question.
+        number: u64,
+        /// What the task has written, or why the relay does not know.
+        told: Result<Tail, AccessError>,
+    },
     /// A client is through with an instance.
     Destroy {
         /// Who asks.
@@ -260,6 +279,8 @@ pub enum Reply {
     Forgotten(u64),
     /// Tasks run again.
     Retried(Retried),
+    /// What a task below a relay has written, or why that is not known.
+    Tail(Result<Tail, AccessError>),
     /// It is done.
     Done,
     /// It is not.
@@ -377,6 +398,15 @@ pub enum Action {
         connection: ConnectionId,
         /// The tasks.
         waiting: Vec<Waiting>,
+    },
+    /// Ask a relay what a task writes, and answer with [`Event::TailTold`].
+    AskTail {
+        /// The relay's connection.
+        connection: ConnectionId,
+        /// The number of the question.
+        number: u64,
+        /// The question.
+        question: TailQuestion,
     },
     /// Tell an executor that it is not taken in, and close its connection.
     Refuse {

@@ -11,7 +11,6 @@ mod check;
 mod classes;
 mod drain;
 mod executor;
-mod in_flights;
 mod loads;
 mod membership;
 mod names;

@@ -151,6 +151,14 @@ pub enum AccessError {
     /// The task is below a relay, whose executors are not reached from here.
     #[error("it runs below the relay {0}, whose executors cannot be reached from this dispatcher")]
     Below(String),
+    /// The executor, or the relay on the way to it, cannot be asked.
+    #[error("its executor {executor} cannot be reached: {why}")]
+    Unreached {
+        /// Its name.
+        executor: String,
+        /// Why.
+        why: String,
+    },
 }
 
 fn readers(tasks: u64) -> String {

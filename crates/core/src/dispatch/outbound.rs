@@ -13,6 +13,9 @@ use super::{Action, ConnectionId, Delivery, Record, Reply};
 use crate::task::InstanceId;
 use std::collections::{BTreeSet, VecDeque};
 
+/// Actions whose room is kept for the next ones.
+const KEPT_ACTIONS_MAX: usize = 128;
+
 /// Actions that the shell has not taken, and results that are to become some.
 #[derive(Debug, Default)]
 pub(super) struct Outbound {
@@ -33,7 +36,11 @@ impl Outbound {
     }
 
     pub(super) fn pop(&mut self) -> Option<Action> {
-        self.actions.pop_front()
+        let action = self.actions.pop_front();
+        if self.actions.is_empty() && self.actions.capacity() > KEPT_ACTIONS_MAX {
+            self.actions = VecDeque::new();
+        }
+        action
     }
 
     pub(super) fn push(&mut self, action: Action) {

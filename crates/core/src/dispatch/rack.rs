@@ -86,7 +86,12 @@ impl<T> Rack<T> {
     /// The value of a number; it is made if there is none.
     pub(super) fn find_or_add(&mut self, number: u64, make: impl FnOnce() -> T) -> &mut T {
         let at = self.page_of(number).unwrap_or_else(|at| {
-            let page = Page { head: head_of(number), used: 0, values: VecDeque::new() };
+            // A million of these are mostly of one value each: no room for four.
+            let values = VecDeque::with_capacity(1);
+            let page = Page { head: head_of(number), used: 0, values };
+            if self.pages.is_empty() {
+                self.pages.reserve_exact(1);
+            }
             self.pages.insert(at, page);
             at
         });

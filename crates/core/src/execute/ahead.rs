@@ -44,7 +44,7 @@ impl Executor {
                 continue;
             }
             let chain = self.chains.open().find_map(|(leader, last, chain)| {
-                let leader = self.running.get(&leader)?;
+                let leader = self.running.find(&leader)?;
                 let takes = leader.killed.is_none()
                     && self.is_through_at_its_end(last)
                     && leader.class.resources == front.class.resources;
@@ -65,7 +65,7 @@ impl Executor {
         if self.data.is_none() {
             return true;
         }
-        let data = self.running.get(&last).and_then(|run| run.data.as_ref());
+        let data = self.running.find(&last).and_then(|run| run.data.as_ref());
         data.is_none_or(|data| !data.writes_to_store())
     }
 
@@ -109,14 +109,14 @@ impl Executor {
     }
 
     fn may_ask_for(&self, key: TaskKey, may: impl Fn(&Running, Option<Asked>) -> bool) -> bool {
-        self.running.get(&key).is_some_and(|run| {
+        self.running.find(&key).is_some_and(|run| {
             let asked = run.follower().and_then(|follower| follower.asked());
             run.killed.is_none() && may(run, asked)
         })
     }
 
     fn ask_for(&mut self, key: TaskKey, who: Asked) {
-        let run = self.running.get_mut(&key);
+        let run = self.running.find_mut(&key);
         if let Some(Link::Follows(follower)) = run.map(|run| &mut run.link)
             && self.chains.ask(follower, who)
         {
@@ -126,7 +126,7 @@ impl Executor {
 
     /// A task that was to come after another will not start.
     pub(super) fn taken_back(&mut self, key: TaskKey) {
-        let Some(run) = self.running.get_mut(&key) else { return };
+        let Some(run) = self.running.find_mut(&key) else { return };
         let killed = run.killed;
         let queued = match &mut run.link {
             // The one before it ended while the request to take it back was on

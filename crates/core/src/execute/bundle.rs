@@ -222,10 +222,10 @@ impl Executor {
     pub(super) fn unlink(&mut self, gone: Call) {
         let Some(before) = gone.behind else { return };
         // A shell that returns calls run by run may return the first ones first.
-        if let Some(call) = self.running.get_mut(&before).and_then(|run| run.call_mut()) {
+        if let Some(call) = self.running.find_mut(&before).and_then(|run| run.call_mut()) {
             call.next = gone.next;
         }
-        let next = gone.next.and_then(|next| self.running.get_mut(&next));
+        let next = gone.next.and_then(|next| self.running.find_mut(&next));
         if let Some(call) = next.and_then(|run| run.call_mut()) {
             call.behind = Some(before);
         }
@@ -233,7 +233,7 @@ impl Executor {
 
     /// The time of a call that leads runs from now on.
     pub(super) fn begun(&mut self, key: TaskKey) {
-        let Some(run) = self.running.get_mut(&key) else { return };
+        let Some(run) = self.running.find_mut(&key) else { return };
         let timed = run.class.kind == Kind::Function && run.class.timeout_micros > 0;
         if timed && run.has_room() && run.deadline.is_none() {
             let at = self.now.after(run.class.timeout_micros);
@@ -248,7 +248,7 @@ impl Executor {
         for at in (0..count).rev() {
             let Some(task) = key.task.0.checked_add(at) else { continue };
             let key = TaskKey { instance: key.instance, task: TaskId(task) };
-            if self.running.get(&key).is_none_or(|run| run.class.kind != Kind::Function) {
+            if self.running.find(&key).is_none_or(|run| run.class.kind != Kind::Function) {
                 continue;
             }
             let Some(run) = self.vacate(key, None) else { continue };
@@ -320,7 +320,7 @@ impl Executor {
         let is_function = run.class.kind == Kind::Function;
         ensure!(run.call().is_some() == is_function, "task {task} is a call, or is not");
         let Some(call) = run.call() else { return Ok(()) };
-        let of = |key: TaskKey| self.running.get(&key).and_then(|run| run.call());
+        let of = |key: TaskKey| self.running.find(&key).and_then(|run| run.call());
         if let Some(next) = call.next {
             let behind = of(next).and_then(|next| next.behind);
             ensure!(behind == Some(key), "task {task} has lost a call");

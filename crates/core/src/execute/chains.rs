@@ -245,7 +245,7 @@ impl Executor {
     pub(super) fn check_chains(&self) -> Result<(), CheckError> {
         let chains = &self.chains;
         let (mut recalled, mut in_doubt, mut followers, mut leaders) = (0, 0, 0, 0);
-        for (key, run) in &self.running {
+        for (key, run) in self.running.iter() {
             let task = key.task;
             let is_process = run.class.kind == Kind::Process && run.gang.is_none();
             let linked = run.leader().is_some() || run.follower().is_some();
@@ -263,7 +263,7 @@ impl Executor {
             ensure!(run.deadline.is_none(), "task {task} has a deadline before it runs");
             let chain = chains.chains.get(&follower.chain);
             let chain = chain.filter(|chain| chain.followers.contains(key));
-            let leader = chain.and_then(|chain| self.running.get(&chain.leader));
+            let leader = chain.and_then(|chain| self.running.find(&chain.leader));
             let same = |leader: &Running| {
                 leader.class.resources == run.class.resources && leader.grant == run.grant
             };

@@ -27,7 +27,7 @@ impl Executor {
     /// what it needs.
     fn check_room(&self) -> Result<(), CheckError> {
         let mut before = None;
-        for (key, run) in &self.running {
+        for (key, run) in self.running.iter() {
             let (instance, first) = (key.instance, key.task.0);
             let apart = before.is_none_or(|(of, end)| of != instance || end <= first);
             ensure!(apart, "task {first} of instance {instance} runs twice");
@@ -46,10 +46,10 @@ impl Executor {
     fn check_deadlines(&self) -> Result<(), CheckError> {
         for (at, key) in &self.deadlines {
             let task = key.task;
-            let due = self.running.get(key).is_some_and(|run| run.deadline == Some(*at));
+            let due = self.running.find(key).is_some_and(|run| run.deadline == Some(*at));
             ensure!(due, "task {task} has a deadline but does not run");
         }
-        for (key, run) in &self.running {
+        for (key, run) in self.running.iter() {
             let Some(at) = run.deadline else { continue };
             let watched = self.deadlines.contains(&(at, *key));
             ensure!(watched || run.killed.is_some(), "task {} outlives its deadline", key.task);

@@ -127,9 +127,16 @@ pub enum CollectAction {
     Discard(Vec<ItemId>),
 }
 
-/// See the [module](self).
+/// See the [module](self). Most executors collect nothing: those take no room for it.
 #[derive(Debug)]
 pub(super) struct Collecting {
+    options: CollectOptions,
+    begun: Option<Box<Begun>>,
+}
+
+/// What there is from the first output on that is collected.
+#[derive(Debug)]
+struct Begun {
     collector: Collector,
     next_item: u64,
     next_owner: u64,
@@ -171,83 +178,104 @@ fn held_of(report: &Report) -> Held {
 
 impl Collecting {
     pub(super) fn new(options: CollectOptions) -> Collecting {
-        Collecting {
-            collector: Collector::new(options),
-            next_item: 0,
-            next_owner: 0,
-            staging: BTreeMap::new(),
-            reports: BTreeMap::new(),
-            bytes: 0,
-            untold: VecDeque::new(),
-            cancelled: BTreeSet::new(),
-        }
+        Collecting { options, begun: None }
+    }
+
+    fn begin(&mut self) -> &mut Begun {
+        let options = self.options;
+        self.begun.get_or_insert_with(|| {
+            Box::new(Begun {
+                collector: Collector::new(options),
+                next_item: 0,
+                next_owner: 0,
+                staging: BTreeMap::new(),
+                reports: BTreeMap::new(),
+                bytes: 0,
+                untold: VecDeque::new(),
+                cancelled: BTreeSet::new(),
+            })
+        })
+    }
+
+    fn begun(&self) -> Option<&Begun> {
+        self.begun.as_deref()
     }
 
     /// A number for a file that is to be staged.
     pub(super) fn new_item(&mut self) -> ItemId {
-        let item = ItemId(self.next_item);
-        self.next_item += 1;
+        let begun = self.begin();
+        let item = ItemId(begun.next_item);
+        begun.next_item += 1;
         item
     }
 
     /// A number for what is staged together.
     pub(super) fn new_owner(&mut self) -> OwnerId {
-        let owner = OwnerId(self.next_owner);
-        self.next_owner += 1;
+        let begun = self.begin();
+        let owner = OwnerId(begun.next_owner);
+        begun.next_owner += 1;
         owner
     }
 
     /// Whether nothing is staged, of this executor or another.
     pub(super) fn is_empty(&self) -> bool {
-        self.collector.is_empty()
+        self.begun().is_none_or(|begun| begun.collector.is_empty())
     }
 
     /// Whether so many bytes more may be staged for others.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
-        self.bytes <= COLLECT_REPORTS_BYTES_MAX && self.collector.has_room(bytes)
+        let has_room = |collector: &Collector| collector.has_room(bytes);
+        self.begun().map_or_else(
+            || has_room(&Collector::new(self.options)),
+            |begun| begun.bytes <= COLLECT_REPORTS_BYTES_MAX && has_room(&begun.collector),
+        )
     }
 
     /// Whether what waits to be written takes the room of so many bytes more.
     pub(super) fn takes_room_of(&self, bytes: u64) -> bool {
-        self.collector.takes_room_of(bytes)
+        self.begun().is_some_and(|begun| begun.collector.takes_room_of(bytes))
     }
 
     /// Whether as much is staged as may be.
     pub(super) fn is_full(&self) -> bool {
-        self.collector.is_full() || self.bytes > COLLECT_REPORTS_BYTES_MAX
+        self.begun().is_some_and(|begun| {
+            begun.collector.is_full() || begun.bytes > COLLECT_REPORTS_BYTES_MAX
+        })
     }
 
     /// The tasks whose outputs are staged, as the dispatcher knows them.
     pub(super) fn held(&self) -> impl Iterator<Item = Held> + '_ {
-        self.reports.values().map(held_of)
+        self.begun().into_iter().flat_map(|begun| begun.reports.values().map(held_of))
     }
 
     /// A session begins: the dispatcher is told of all.
     pub(super) fn tell_anew(&mut self) {
-        self.untold = self.reports.values().map(held_of).collect();
-        self.collector.tell_anew();
+        let Some(begun) = &mut self.begun else { return };
+        begun.untold = begun.reports.values().map(held_of).collect();
+        begun.collector.tell_anew();
     }
 
     /// The archives that cannot be written for now, if that has changed.
     pub(super) fn unwritten(&mut self) -> Option<Vec<Unwritten>> {
-        self.collector.unwritten()
+        self.begun.as_mut()?.collector.unwritten()
     }
 
     /// Whether that has changed.
     pub(super) fn has_news(&self) -> bool {
-        self.collector.has_news()
+        self.begun().is_some_and(|begun| begun.collector.has_news())
     }
 
     /// Whether there are tasks to tell of.
     pub(super) fn is_telling(&self) -> bool {
-        !self.untold.is_empty()
+        self.begun().is_some_and(|begun| !begun.untold.is_empty())
     }
 
     /// Which tasks hold nothing any more, in the next message: rows of them as
     /// one.
     pub(super) fn next(&mut self) -> Vec<Held> {
         let mut told: Vec<Held> = Vec::new();
-        while let Some(held) = self.untold.pop_front() {
+        let Some(begun) = &mut self.begun else { return told };
+        while let Some(held) = begun.untold.pop_front() {
             match told.last_mut() {
                 Some(last)
                     if last.instance == held.instance
@@ -265,9 +293,14 @@ impl Collecting {
         told
     }
 
+    /// What the collector wants done.
+    fn next_action(&mut self) -> Option<collect::Action> {
+        self.begun.as_mut()?.collector.poll_action()
+    }
+
     /// What must hold of the machine within.
     pub(super) fn check(&self) -> Result<(), crate::dispatch::CheckError> {
-        self.collector.check()
+        self.begun().map_or(Ok(()), |begun| begun.collector.check())
     }
 }
 
@@ -287,7 +320,7 @@ impl Executor {
         let (archive, name) = (archive.into(), name.into());
         let member = Member { item, archive, name, bytes: object.size.unwrap_or_default() };
         let staging = Staging { key, object: Arc::clone(&object), stays, member };
-        self.collecting.staging.insert(item, staging);
+        self.collecting.begin().staging.insert(item, staging);
         self.actions.push_back(Action::Collect(CollectAction::Stage { item, key, object, stays }));
     }
 
@@ -300,8 +333,8 @@ impl Executor {
             self.updates.push(report);
             return;
         }
-        let collecting = &mut self.collecting;
-        let owner = collecting.new_owner();
+        let owner = self.collecting.new_owner();
+        let collecting = self.collecting.begin();
         collecting.bytes += bytes_of(&report);
         if self.connected {
             collecting.untold.push_back(held_of(&report));
@@ -332,17 +365,22 @@ impl Executor {
         let on_their_way: Vec<Held> = self.finishing().filter(is_cancelled).collect();
         let keys =
             on_their_way.iter().map(|held| TaskKey { instance: held.instance, task: held.first });
-        self.collecting.cancelled.extend(keys);
-        let reports = self.collecting.reports.iter();
+        let keys: Vec<TaskKey> = keys.collect();
+        let begun = self.collecting.begin();
+        begun.cancelled.extend(keys);
+        let reports = begun.reports.iter();
         let owners = reports.filter(|(_, report)| is_cancelled(&held_of(report)));
         let owners: BTreeSet<OwnerId> = owners.map(|(owner, _)| *owner).collect();
-        self.hurry(self.collecting.collector.writes_of(&owners));
+        let writes = begun.collector.writes_of(&owners);
+        self.hurry(writes);
         self.handle_collector(collect::Event::Cancel(owners.into_iter().collect()));
     }
 
     /// A task whose outputs were on their way has ended otherwise.
     pub(super) fn forget_cancelled(&mut self, report: &Report) {
-        self.collecting.cancelled.remove(&key_of(report));
+        if let Some(begun) = &mut self.collecting.begun {
+            begun.cancelled.remove(&key_of(report));
+        }
     }
 
     pub(super) fn handle_collect(&mut self, event: CollectEvent) {
@@ -351,7 +389,7 @@ impl Executor {
                 if let Ok(free) = result {
                     self.handle_collector(collect::Event::Free(free));
                 }
-                let Some(staging) = self.collecting.staging.remove(&item) else {
+                let Some(staging) = self.collecting.begin().staging.remove(&item) else {
                     return self.stream_staged(item, result.is_ok());
                 };
                 let Staging { key, object, stays, member } = staging;
@@ -375,18 +413,21 @@ impl Executor {
     }
 
     pub(super) fn handle_collector(&mut self, event: collect::Event) {
-        self.collecting.collector.handle(self.now, event);
-        self.drain_collector();
+        // A collector hands nothing over until it is told to.
+        if event != collect::Event::HandsOver(false) || self.collecting.begun.is_some() {
+            self.collecting.begin().collector.handle(self.now, event);
+            self.drain_collector();
+        }
         self.accept_offers();
     }
 
     pub(super) fn collect_timeout(&self) -> Option<(crate::task::Time, &'static str)> {
-        self.collecting.collector.poll_timeout()
+        self.collecting.begun()?.collector.poll_timeout()
     }
 
     pub(super) fn handle_collect_timeout(&mut self) {
         if self.collect_timeout().is_some_and(|(at, _)| at <= self.now) {
-            self.collecting.collector.handle_timeout(self.now);
+            self.collecting.begin().collector.handle_timeout(self.now);
             self.drain_collector();
             self.accept_offers();
         }
@@ -406,12 +447,12 @@ impl Executor {
 
     /// What is staged is written at once.
     pub(super) fn flush_collector(&mut self) {
-        self.collecting.collector.handle(self.now, collect::Event::Flush);
+        self.collecting.begin().collector.handle(self.now, collect::Event::Flush);
         self.drain_collector();
     }
 
     fn drain_collector(&mut self) {
-        while let Some(action) = self.collecting.collector.poll_action() {
+        while let Some(action) = self.collecting.next_action() {
             let action = match action {
                 collect::Action::Safe { owner, members } => {
                     self.end_collected(owner, Ok(members));
@@ -437,10 +478,11 @@ impl Executor {
 
     /// A task's outputs are in their archives, or will not be.
     fn end_collected(&mut self, owner: OwnerId, result: Result<SafeMembers, (String, bool)>) {
-        let Some(mut report) = self.collecting.reports.remove(&owner) else {
+        let begun = self.collecting.begin();
+        let Some(mut report) = begun.reports.remove(&owner) else {
             return self.end_entrusted(owner, result);
         };
-        self.collecting.bytes -= bytes_of(&report);
+        begun.bytes -= bytes_of(&report);
         match result {
             Ok(members) => name_outputs(&mut report, members),
             Err((error, is_cancelled)) => {

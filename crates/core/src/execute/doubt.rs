@@ -64,7 +64,7 @@ impl Executor {
     fn is_doubtful(&self, end: &End) -> bool {
         let of_job =
             matches!(end.outcome, Outcome::Signal(signal) if JOB_SIGNALS.contains(&signal));
-        let run = self.running.get(&end.key);
+        let run = self.running.find(&end.key);
         of_job && self.allocation.is_some() && run.is_some_and(|run| run.killed.is_none())
     }
 

@@ -103,7 +103,7 @@ impl Executor {
     }
 
     pub(super) fn kill(&mut self, key: TaskKey, why: Killed, grace_micros: u64) {
-        let Some(run) = self.running.get_mut(&key) else { return };
+        let Some(run) = self.running.find_mut(&key) else { return };
         // The first reason stands, but whoever disowns wants no report.
         if run.killed.is_none() || why == Killed::Disowned {
             run.killed = Some(why);
@@ -116,7 +116,7 @@ impl Executor {
     /// A started task that another one refers to.
     pub(super) fn started(&mut self, key: TaskKey) -> &mut Running {
         let TaskKey { instance, task } = key;
-        let run = self.running.get_mut(&key);
+        let run = self.running.find_mut(&key);
         run.unwrap_or_else(|| panic!("task {task} of instance {instance} is not started"))
     }
 }

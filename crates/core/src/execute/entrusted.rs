@@ -27,9 +27,16 @@ struct Offer {
     is_urgent: bool,
 }
 
-/// See the [module](self).
-#[derive(Debug, Default)]
+/// See the [module](self). Few executors collect for others: the rest take no room for it.
+#[derive(Debug)]
 pub(super) struct Entrusted {
+    delay_micros_max: u64,
+    begun: Option<Box<Begun>>,
+}
+
+/// What there is from the first offer on.
+#[derive(Debug, Default)]
+struct Begun {
     /// Those for which there is no room yet.
     waiting: VecDeque<(OfferId, Offer)>,
     /// Those on their way, each to its file.
@@ -44,27 +51,35 @@ pub(super) struct Entrusted {
 impl Entrusted {
     /// Outputs wait for so long at most.
     pub(super) fn new(delay_micros_max: u64) -> Entrusted {
-        Entrusted { pacing: Pacing::new(delay_micros_max), ..Entrusted::default() }
+        Entrusted { delay_micros_max, begun: None }
+    }
+
+    fn begin(&mut self) -> &mut Begun {
+        let pacing = || Pacing::new(self.delay_micros_max);
+        self.begun.get_or_insert_with(|| Box::new(Begun { pacing: pacing(), ..Begun::default() }))
     }
 
     /// Whether this executor keeps up, if it has something to say of that.
     pub(super) fn take_pace(&mut self) -> Option<Pace> {
-        self.pacing.take_news()
+        self.begun.as_mut()?.pacing.take_news()
     }
 
     /// Whether it has.
     pub(super) fn has_pace(&self) -> bool {
-        self.pacing.has_news()
+        self.begun.as_ref().is_some_and(|begun| begun.pacing.has_news())
     }
 
     /// A session begins.
     pub(super) fn tell_anew(&mut self) {
-        self.pacing.forget();
+        if let Some(begun) = &mut self.begun {
+            begun.pacing.forget();
+        }
     }
 
     /// Whether nothing waits or is on its way.
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.coming.is_empty()
+        let begun = self.begun.as_ref();
+        begun.is_none_or(|begun| begun.waiting.is_empty() && begun.coming.is_empty())
     }
 }
 
@@ -83,14 +98,14 @@ impl Executor {
         let error = match () {
             () if self.is_leaving() => "the executor leaves",
             () if !is_sound => "it is for no archive that an executor writes",
-            () if self.entrusted.waiting.len() >= COLLECT_OFFERED_ARCHIVES_MAX => {
+            () if self.entrusted.begin().waiting.len() >= COLLECT_OFFERED_ARCHIVES_MAX => {
                 "too many others wait"
             }
             () => {
                 let since = Time(self.now.0.saturating_sub(waited_micros));
                 let is_urgent = waited_micros == WAITED_TOO_LONG;
                 let one = Offer { archive, bytes, since, is_urgent };
-                self.entrusted.waiting.push_back((offer, one));
+                self.entrusted.begin().waiting.push_back((offer, one));
                 return self.accept_offers();
             }
         };
@@ -99,9 +114,11 @@ impl Executor {
 
     /// Has as much of what is offered come here as there is room for.
     pub(super) fn accept_offers(&mut self) {
-        while let Some((_, first)) = self.entrusted.waiting.front() {
-            let bytes = self.entrusted.coming_bytes.saturating_add(first.bytes);
-            let is_alone = self.entrusted.coming.is_empty() && self.collecting.is_empty();
+        while let Some(begun) = &mut self.entrusted.begun
+            && let Some((_, first)) = begun.waiting.front()
+        {
+            let bytes = begun.coming_bytes.saturating_add(first.bytes);
+            let is_alone = begun.coming.is_empty() && self.collecting.is_empty();
             if !is_alone && !self.collecting.has_room(bytes) {
                 if !self.collecting.takes_room_of(first.bytes) {
                     return;
@@ -110,20 +127,21 @@ impl Executor {
                 self.flush_collector();
                 continue;
             }
-            let Some((offer, one)) = self.entrusted.waiting.pop_front() else { return };
+            let Some((offer, one)) = begun.waiting.pop_front() else { return };
             let item = self.collecting.new_item();
-            self.entrusted.coming_bytes = bytes;
-            self.entrusted.coming.insert(offer, (item, one));
-            self.entrusted.pacing.note(self.now, true);
+            begun.coming_bytes = bytes;
+            begun.coming.insert(offer, (item, one));
+            begun.pacing.note(self.now, true);
             self.actions.push_back(Action::Collect(CollectAction::Accept { offer, item }));
         }
     }
 
     /// What was offered is staged, or is not.
     pub(super) fn received(&mut self, offer: OfferId, result: Result<u64, String>) {
-        let Some((item, one)) = self.entrusted.coming.remove(&offer) else { return };
-        self.entrusted.coming_bytes -= one.bytes;
-        self.entrusted.pacing.note(self.now, !self.entrusted.coming.is_empty());
+        let begun = self.entrusted.begin();
+        let Some((item, one)) = begun.coming.remove(&offer) else { return };
+        begun.coming_bytes -= one.bytes;
+        begun.pacing.note(self.now, !begun.coming.is_empty());
         let free = match result {
             Ok(free) => free,
             Err(error) => {
@@ -132,7 +150,7 @@ impl Executor {
             }
         };
         let owner = self.collecting.new_owner();
-        self.entrusted.staged.insert(owner, offer);
+        self.entrusted.begin().staged.insert(owner, offer);
         let Offer { archive, bytes, since, is_urgent } = one;
         let waited_micros = if is_urgent { WAITED_TOO_LONG } else { self.now.since(since) };
         self.handle_collector(collect::Event::Free(free));
@@ -147,11 +165,12 @@ impl Executor {
 
     /// What was offered is not to be written, unless that is under way.
     pub(super) fn withdrawn(&mut self, offer: OfferId) {
-        self.entrusted.waiting.retain(|(waiting, _)| *waiting != offer);
-        let staged = self.entrusted.staged.iter();
+        let begun = self.entrusted.begin();
+        begun.waiting.retain(|(waiting, _)| *waiting != offer);
+        let staged = begun.staged.iter();
         let found = staged.filter(|(_, staged)| **staged == offer).map(|(owner, _)| *owner).next();
         if let Some(owner) = found {
-            self.entrusted.staged.remove(&owner);
+            begun.staged.remove(&owner);
             self.handle_collector(collect::Event::Withdrawn(owner));
         }
         self.startable = true;
@@ -163,7 +182,7 @@ impl Executor {
         owner: OwnerId,
         result: Result<SafeMembers, (String, bool)>,
     ) {
-        let Some(offer) = self.entrusted.staged.remove(&owner) else { return };
+        let Some(offer) = self.entrusted.begin().staged.remove(&owner) else { return };
         let result = match result {
             Ok(members) => {
                 members.into_iter().map(|(_, place)| place).next().ok_or_else(String::new)
@@ -176,7 +195,8 @@ impl Executor {
 
     /// This executor leaves: what has not come stays with those that have it.
     pub(super) fn refuse_offers(&mut self) {
-        for (offer, _) in std::mem::take(&mut self.entrusted.waiting) {
+        let waiting = self.entrusted.begun.as_mut().map(|begun| std::mem::take(&mut begun.waiting));
+        for (offer, _) in waiting.into_iter().flatten() {
             self.answer_offer(offer, Err("the executor leaves".to_owned()));
         }
     }

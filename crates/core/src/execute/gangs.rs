@@ -194,7 +194,7 @@ impl Executor {
         let held = Held { instance: key.instance, first: key.task, count: 1, tries: key.tries };
         self.drop_queued(&[held], None);
         let task = TaskKey { instance: key.instance, task: key.task };
-        if self.running.get(&task).is_some_and(|run| run.gang == Some(key)) {
+        if self.running.find(&task).is_some_and(|run| run.gang == Some(key)) {
             self.kill(task, Killed::Disowned, 0);
         }
     }
@@ -212,7 +212,7 @@ impl Executor {
     /// Gives a gang's room back, if it has ended here and its task does not run any more.
     pub(super) fn release_gang(&mut self, key: GangKey) {
         let task = TaskKey { instance: key.instance, task: key.task };
-        if self.running.get(&task).is_some_and(|run| run.gang == Some(key)) {
+        if self.running.find(&task).is_some_and(|run| run.gang == Some(key)) {
             return;
         }
         let Some(gang) = self.gangs.held.get(&key) else { return };

@@ -398,7 +398,7 @@ impl Executor {
     pub(super) fn unstarted(&mut self, start: Start) {
         let (key, now) = (start.key, self.now);
         let lost = self.data.as_ref().and_then(|data| data.tasks.get(&key)).map(|task| task.lost);
-        let Some(running) = self.running.get(&key) else { return };
+        let Some(running) = self.running.find(&key) else { return };
         let task = running.data.clone().filter(|_| running.killed.is_none());
         let lost = lost.unwrap_or_default() + 1;
         let Some(task) = task.filter(|_| lost <= INPUT_LOSSES_MAX) else {

@@ -45,7 +45,8 @@ impl Templates {
         self.next += 1;
         let before = self.batches.insert(batch, id);
         let gone = before.and_then(|before| self.set_forgotten(before));
-        let classes = classes.into_iter().map(Arc::new).collect();
+        let mut classes: Vec<Arc<TaskClass>> = classes.into_iter().map(Arc::new).collect();
+        classes.shrink_to_fit();
         let pace = Pace::default();
         let template = Template { classes, uses: 0, forgotten: false, pace };
         self.templates.insert(id, Box::new(template));

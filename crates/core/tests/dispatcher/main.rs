@@ -25,5 +25,6 @@ mod room;
 mod silence;
 mod sizes;
 mod suspension;
+mod tails;
 mod unwritten;
 mod values;

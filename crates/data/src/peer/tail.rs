@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use falkon_core::data::object::ObjectId;
 use falkon_core::result::Stream;
+use falkon_core::tail::{TAIL_PART_BYTES_MAX, TAIL_PATIENCE_MS_MAX, Tail, TailQuestion, TailState};
 use falkon_core::task::{InstanceId, TaskId, TaskKey};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
@@ -36,99 +37,44 @@ use falkon_net::ids::tail_id;
 const QUESTION_BYTES: usize = 29;
 const ANSWER_BYTES: usize = 14;
 
-/// Most that one answer has of a stream.
-const PART_BYTES_MAX: usize = 64 << 10;
-
 /// How often an executor looks whether there is more, in milliseconds.
 const LOOK_MS: u64 = 50;
 
-/// The longest time that a question waits for more, in milliseconds.
-const PATIENCE_MS_MAX: u64 = 10_000;
-
-/// How a task is whose output was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TailState {
-    /// It has not started.
-    Waiting,
-    /// It runs.
-    Running,
-    /// It has ended.
-    Ended,
-    /// It is not there, or not any more.
-    Gone,
+fn encode_tail(tail: &Tail) -> Vec<u8> {
+    let mut out = vec![tail.state as u8, u8::from(tail.is_cut)];
+    out.extend_from_slice(&tail.total_bytes.to_le_bytes());
+    // A part is far shorter than 4 GiB.
+    out.extend_from_slice(&(tail.bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(&tail.bytes);
+    out
 }
 
-impl TailState {
-    const ALL: [TailState; 4] =
-        [TailState::Waiting, TailState::Running, TailState::Ended, TailState::Gone];
+fn encode(question: &TailQuestion) -> [u8; QUESTION_BYTES] {
+    let mut bytes = [0; QUESTION_BYTES];
+    bytes[..8].copy_from_slice(&question.task.instance.0.to_le_bytes());
+    bytes[8..16].copy_from_slice(&question.task.task.0.to_le_bytes());
+    bytes[16] = question.stream as u8;
+    bytes[17..25].copy_from_slice(&question.from.to_le_bytes());
+    bytes[25..].copy_from_slice(&question.patience_ms.to_le_bytes());
+    bytes
 }
 
-/// An answer: a part of what a task has written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tail {
-    /// How the task is.
-    pub state: TailState,
-    /// Whether bytes from the one on that was asked for are lost: the executor could not keep
-    /// them.
-    pub is_cut: bool,
-    /// How many bytes it has written so far.
-    pub total_bytes: u64,
-    /// From the one on that was asked for; there may be more.
-    pub bytes: Vec<u8>,
-}
-
-impl Tail {
-    fn without_bytes(state: TailState) -> Tail {
-        Tail { state, is_cut: false, total_bytes: 0, bytes: Vec::new() }
-    }
-
-    fn encode(&self) -> Vec<u8> {
-        let mut out = vec![self.state as u8, u8::from(self.is_cut)];
-        out.extend_from_slice(&self.total_bytes.to_le_bytes());
-        // A part is far shorter than 4 GiB.
-        out.extend_from_slice(&(self.bytes.len() as u32).to_le_bytes());
-        out.extend_from_slice(&self.bytes);
-        out
-    }
-}
-
-/// A question about a stream of a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Question {
-    task: TaskKey,
-    stream: Stream,
-    from: u64,
-    patience_ms: u32,
-}
-
-impl Question {
-    fn encode(&self) -> [u8; QUESTION_BYTES] {
-        let mut bytes = [0; QUESTION_BYTES];
-        bytes[..8].copy_from_slice(&self.task.instance.0.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.task.task.0.to_le_bytes());
-        bytes[16] = self.stream as u8;
-        bytes[17..25].copy_from_slice(&self.from.to_le_bytes());
-        bytes[25..].copy_from_slice(&self.patience_ms.to_le_bytes());
-        bytes
-    }
-
-    /// `None` for what is no question.
-    fn decode(bytes: &[u8; QUESTION_BYTES]) -> Option<Question> {
-        let number = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_le_bytes(word)
-        };
-        let stream = *Stream::BOTH.get(usize::from(bytes[16]))?;
-        let mut patience = [0; 4];
-        patience.copy_from_slice(&bytes[25..]);
-        Some(Question {
-            task: TaskKey { instance: InstanceId(number(0)), task: TaskId(number(8)) },
-            stream,
-            from: number(17),
-            patience_ms: u32::from_le_bytes(patience),
-        })
-    }
+/// `None` for what is no question.
+fn decode(bytes: &[u8; QUESTION_BYTES]) -> Option<TailQuestion> {
+    let number = |at: usize| {
+        let mut word = [0; 8];
+        word.copy_from_slice(&bytes[at..at + 8]);
+        u64::from_le_bytes(word)
+    };
+    let stream = *Stream::BOTH.get(usize::from(bytes[16]))?;
+    let mut patience = [0; 4];
+    patience.copy_from_slice(&bytes[25..]);
+    Some(TailQuestion {
+        task: TaskKey { instance: InstanceId(number(0)), task: TaskId(number(8)) },
+        stream,
+        from: number(17),
+        patience_ms: u32::from_le_bytes(patience),
+    })
 }
 
 /// Answers a visitor's questions about one stream of one task.
@@ -139,20 +85,20 @@ pub(super) async fn serve(
     shared: &Shared,
 ) -> io::Result<()> {
     while let Some(bytes) = reader.request().await? {
-        let Some(question) = Question::decode(&bytes) else { break };
-        let Question { task: TaskKey { instance, task }, stream, .. } = question;
+        let Some(question) = decode(&bytes) else { break };
+        let TailQuestion { task: TaskKey { instance, task }, stream, .. } = question;
         if tail_id(instance, task, stream) != id {
             break;
         }
         let tail = answer(&question, shared).await;
-        writer.say(&tail.encode()).await?;
+        writer.say(&encode_tail(&tail)).await?;
     }
     Ok(())
 }
 
 /// What there is from the first byte on that is asked for, now or when there is something.
-async fn answer(question: &Question, shared: &Shared) -> Tail {
-    let patience = u64::from(question.patience_ms).min(PATIENCE_MS_MAX);
+async fn answer(question: &TailQuestion, shared: &Shared) -> Tail {
+    let patience = u64::from(question.patience_ms.min(TAIL_PATIENCE_MS_MAX));
     let until = Instant::now() + Duration::from_millis(patience);
     loop {
         let tail = part(question, until, shared).await;
@@ -166,8 +112,8 @@ async fn answer(question: &Question, shared: &Shared) -> Tail {
 }
 
 /// What there is now.
-async fn part(question: &Question, until: Instant, shared: &Shared) -> Tail {
-    let &Question { task, stream, from, .. } = question;
+async fn part(question: &TailQuestion, until: Instant, shared: &Shared) -> Tail {
+    let &TailQuestion { task, stream, from, .. } = question;
     let (answer, written) = oneshot::channel();
     let asked = FromPeers::Tail { task, stream, from, answer };
     if shared.asks.send(asked).await.is_err() {
@@ -191,7 +137,7 @@ async fn part(question: &Question, until: Instant, shared: &Shared) -> Tail {
             (total_bytes, bytes, file, is_cut, has_ended)
         }
     };
-    bytes.truncate(PART_BYTES_MAX);
+    bytes.truncate(TAIL_PART_BYTES_MAX);
     let mut is_lost = false;
     if bytes.is_empty() && total_bytes > from {
         let read = file.and_then(|file| open_plain(&file).ok()).and_then(|file| read(&file, from));
@@ -204,7 +150,7 @@ async fn part(question: &Question, until: Instant, shared: &Shared) -> Tail {
 
 /// What a file has from a place on, at most one part.
 fn read(file: &File, from: u64) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; PART_BYTES_MAX];
+    let mut bytes = vec![0; TAIL_PART_BYTES_MAX];
     let count = file.read_at(&mut bytes, from).ok()?;
     bytes.truncate(count);
     Some(bytes)
@@ -242,10 +188,10 @@ impl TailVisit {
     /// [`VisitError`].
     pub async fn ask(&mut self, from: u64, patience: Duration) -> Result<Tail, VisitError> {
         let patience_ms = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
-        let question = Question { task: self.task, stream: self.stream, from, patience_ms };
+        let question = TailQuestion { task: self.task, stream: self.stream, from, patience_ms };
         let peer = &self.peer;
         let broken = |error: io::Error| VisitError::Peer(lost(peer, &error));
-        self.connection.writer.say(&question.encode()).await.map_err(broken)?;
+        self.connection.writer.say(&encode(&question)).await.map_err(broken)?;
         let reader = &mut self.connection.reader;
         let heard = async {
             let head: [u8; ANSWER_BYTES] = reader.take().await?;
@@ -279,8 +225,8 @@ mod tests {
         #[test]
         fn a_question_has_one_encoding(mut bytes: [u8; QUESTION_BYTES], stream in 0_u8..3) {
             bytes[16] = stream;
-            match Question::decode(&bytes) {
-                Some(question) => prop_assert_eq!(question.encode(), bytes),
+            match decode(&bytes) {
+                Some(question) => prop_assert_eq!(encode(&question), bytes),
                 None => prop_assert_eq!(stream, 2),
             }
         }

@@ -138,8 +138,8 @@ fn a_ticket_is_good_for_one_thing_with_one_object() {
 fn what_a_task_writes_is_read_from_memory_and_its_file_with_a_ticket_for_it() {
     use super::WRITTEN_BYTES;
     use falkon_core::result::Stream;
+    use falkon_core::tail::TailState;
     use falkon_core::task::{InstanceId, TaskId, TaskKey};
-    use falkon_data::peer::TailState;
     use falkon_net::ids::tail_id;
     use std::time::Duration;
     let key = |task| TaskKey { instance: InstanceId(1), task: TaskId(task) };

@@ -105,7 +105,7 @@ async fn greet(stream: UnixStream, nodes: &Nodes) -> io::Result<()> {
         }
         ASK => {
             let (mut reader, mut writer) = unix_halves(stream);
-            if !constant_time_eq(&key, &nodes.token.0) {
+            if !constant_time_eq::constant_time_eq_16(&key, &nodes.token.0) {
                 let reason = "the token is not this gang's".to_owned();
                 return writer.put(&Frame::Refused(reason)).await;
             }
@@ -116,11 +116,6 @@ async fn greet(stream: UnixStream, nodes: &Nodes) -> io::Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// Compares in a time that depends on nothing.
-fn constant_time_eq(one: &[u8; KEY_BYTES], other: &[u8; KEY_BYTES]) -> bool {
-    one.iter().zip(other).fold(0, |differ, (one, other)| differ | (one ^ other)) == 0
 }
 
 /// Takes the first message, and the file descriptors that came with it.

@@ -9,7 +9,8 @@ use falkon_core::dispatch::{
 };
 use falkon_core::provision;
 use falkon_core::result::Stream;
-use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId};
+use falkon_core::tail::{Tail, TailQuestion};
+use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, TaskKey};
 use falkon_wire::message::{FromClient, Status, TaskInfo, Ticket, ToClient};
 use falkon_wire::provision::{ProvisionAsk, ProvisionStatus};
 use std::sync::{Arc, OnceLock};
@@ -391,6 +392,21 @@ impl Client {
         let asked = |request| FromClient::ReachTail { request, instance, task, stream };
         match self.ask(asked).await? {
             ToClient::Reached { ticket, access, .. } => Ok((ticket, access)),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// What a task has written that is below a relay: the answer may take as long as the
+    /// question's patience.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn ask_tail(&self, question: TailQuestion) -> Result<Tail, ClientError> {
+        let TailQuestion { task: TaskKey { instance, task }, stream, from, patience_ms } = question;
+        let asked =
+            |request| FromClient::AskTail { request, instance, task, stream, from, patience_ms };
+        match self.ask(asked).await? {
+            ToClient::Tail { tail, .. } => Ok(tail),
             other => Err(unexpected(other)),
         }
     }

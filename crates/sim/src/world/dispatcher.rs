@@ -326,6 +326,7 @@ impl Dispatching {
                         let entries = (update.reports.len() + update.returned.len()) as u64;
                         (CoreEvent::Update { connection, update }, entries)
                     }
+                    FromExecutor::Tail { .. } | FromExecutor::NoTail { .. } => return Ok(0),
                 }
             }
             (Inbound::Message(_, bytes), Who::Client(_) | Who::Owner(_)) => {
@@ -362,9 +363,10 @@ impl Dispatching {
                     continue;
                 }
                 // No simulated relay gets nodes.
-                Action::Expired { .. } | Action::AwaitWritten { .. } | Action::Unmet { .. } => {
-                    continue;
-                }
+                Action::Expired { .. }
+                | Action::AwaitWritten { .. }
+                | Action::Unmet { .. }
+                | Action::AskTail { .. } => continue,
                 Action::Close { connection, .. } | Action::Refuse { connection, .. } => {
                     closing.push(connection);
                     continue;
@@ -467,6 +469,8 @@ fn answer(request: u64, reply: Reply) -> ToClient {
         Reply::Retried(Retried { count, forgotten }) => {
             ToClient::Retried { request, count, forgotten }
         }
+        Reply::Tail(Ok(tail)) => ToClient::Tail { request, tail },
+        Reply::Tail(Err(why)) => ToClient::Refused { request, reason: Refusal::Access(why) },
         Reply::Forgotten(names) => ToClient::Forgotten { request, names },
         Reply::Done => ToClient::Done { request },
         Reply::Refused(error) => ToClient::Refused { request, reason: Refusal::Request(error) },

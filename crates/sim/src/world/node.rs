@@ -77,7 +77,7 @@ pub(super) struct Node {
     idle_exit: Option<Nanos>,
     pub(super) objects: Objects,
     /// The memory in front of its disk.
-    pub(super) pages: Option<Pages>,
+    pub(super) pages: Option<Box<Pages>>,
     /// Outputs that are staged, and what others have handed over, with their bytes.
     pub(super) staged: BTreeMap<ItemId, u64>,
     pub(super) dispatcher: u32,
@@ -269,7 +269,7 @@ impl World<'_> {
                 CoreEvent::Connected
             }
             ToExecutor::Order(order) => CoreEvent::Order(order),
-            ToExecutor::Unmet { .. } => return Ok(()),
+            ToExecutor::Unmet { .. } | ToExecutor::AskTail { .. } => return Ok(()),
             ToExecutor::Refused { reason } => {
                 return Err(format!("node {number} is refused: {reason}").into());
             }

@@ -28,9 +28,13 @@ use std::sync::Arc;
 /// How long a node waits for another that says nothing, as the executor does.
 const PEER_SILENCE: Nanos = Nanos(20 * SECOND_NANOS);
 
-/// What a node's shell knows of objects.
+/// What a node's shell knows of objects. Most nodes know none: those take no room for it.
 #[derive(Debug, Default)]
-pub(super) struct Objects {
+pub(super) struct Objects(Option<Box<Known>>);
+
+/// What there is from the first object on.
+#[derive(Debug, Default)]
+struct Known {
     /// Who the executors are that it was told of.
     peers: BTreeMap<ExecutorId, (u32, u64)>,
     /// Transfers to it, by the file that they are written to.
@@ -71,7 +75,11 @@ fn heard_at(address: &str) -> Option<(u32, u64)> {
 impl Objects {
     /// The node of an executor, and which of its executors, if it was told.
     pub(super) fn listens(&self, executor: ExecutorId) -> Option<(u32, u64)> {
-        self.peers.get(&executor).copied()
+        self.0.as_ref()?.peers.get(&executor).copied()
+    }
+
+    fn known(&mut self) -> &mut Known {
+        self.0.get_or_insert_default()
     }
 }
 
@@ -129,7 +137,7 @@ impl World<'_> {
                 let address = peer.serves.address;
                 return Err(Broken(format!("node {number} is told that one listens at {address}")));
             };
-            objects.peers.insert(peer.executor, at);
+            objects.known().peers.insert(peer.executor, at);
         }
         Ok(())
     }
@@ -150,7 +158,7 @@ impl World<'_> {
                     return Err(Broken(format!("{id} has {size} bytes on node {number}")));
                 }
                 let node = &mut self.nodes[number as usize];
-                node.objects.vanished.remove(&object.id);
+                node.objects.known().vanished.remove(&object.id);
                 if let Some(pages) = &mut node.pages {
                     pages.put(object_number(object.id));
                 }
@@ -158,17 +166,17 @@ impl World<'_> {
                 self.disk_says(number, StageEvent::Sealed { partial, result: Ok(()) });
             }
             Action::Discard { partial, .. } => {
-                let fetches = &mut self.nodes[number as usize].objects.fetches;
+                let fetches = &mut self.nodes[number as usize].objects.known().fetches;
                 let of_file = (partial, FetchId(0))..=(partial, FetchId(u64::MAX));
                 let open: Vec<_> = fetches.range(of_file).map(|(key, id)| (*key, *id)).collect();
                 for (key, transfer) in open {
-                    self.nodes[number as usize].objects.fetches.remove(&key);
+                    self.nodes[number as usize].objects.known().fetches.remove(&key);
                     self.abandon(transfer);
                 }
             }
             Action::Delete(gone) => {
                 let node = &mut self.nodes[number as usize];
-                node.objects.vanished.remove(&gone.object);
+                node.objects.known().vanished.remove(&gone.object);
                 if let Some(pages) = &mut node.pages {
                     pages.forget(object_number(gone.object));
                 }
@@ -241,7 +249,7 @@ impl World<'_> {
     fn disk_says(&mut self, number: u32, event: StageEvent) {
         let node = &mut self.nodes[number as usize];
         if node.disk_hangs_until > self.events.now {
-            node.objects.unsaid.push(event);
+            node.objects.known().unsaid.push(event);
             self.events.plan(node.disk_hangs_until, Event::DiskBack(number));
         } else {
             node.hear(event);
@@ -251,7 +259,7 @@ impl World<'_> {
     /// The disk of a node may answer again.
     pub(super) fn disk_back(&mut self, number: u32) -> Result<(), Broken> {
         let node = &mut self.nodes[number as usize];
-        for event in std::mem::take(&mut node.objects.unsaid) {
+        for event in std::mem::take(&mut node.objects.known().unsaid) {
             self.disk_says(number, event);
         }
         self.pump(number)
@@ -298,7 +306,7 @@ impl World<'_> {
             }
             Source::Peer(id) => {
                 let node = &mut self.nodes[number as usize];
-                let Some(&(peer, incarnation)) = node.objects.peers.get(&id) else {
+                let Some((peer, incarnation)) = node.objects.listens(id) else {
                     let why = FetchError::Unreachable("its address is not known".to_owned());
                     node.hear(StageEvent::FetchFailed { fetch, bytes: 0, why });
                     return;
@@ -310,7 +318,7 @@ impl World<'_> {
                 transfer
             }
         };
-        self.nodes[number as usize].objects.fetches.insert((partial, fetch), transfer);
+        self.nodes[number as usize].objects.known().fetches.insert((partial, fetch), transfer);
     }
 
     /// When something that one node says now arrives at another.
@@ -358,7 +366,7 @@ impl World<'_> {
     fn serve(&mut self, number: u32, serve: ServeId, object: ObjectId) {
         let id = TransferId(serve.0);
         let node = &mut self.nodes[number as usize];
-        if node.objects.vanished.remove(&object) {
+        if node.objects.known().vanished.remove(&object) {
             node.hear(StageEvent::Lost(object));
             node.hear(StageEvent::Served(serve));
             self.refuse(id, Failure::Gone);
@@ -370,7 +378,7 @@ impl World<'_> {
     /// A node ends a transfer to it.
     fn give_up(&mut self, number: u32, fetch: FetchId, partial: PartialId) {
         let node = &mut self.nodes[number as usize];
-        let Some(id) = node.objects.fetches.remove(&(partial, fetch)) else { return };
+        let Some(id) = node.objects.known().fetches.remove(&(partial, fetch)) else { return };
         let bytes = self.progress(id).unwrap_or(0);
         self.abandon(id);
         let why = FetchError::Unreachable("it was given up".to_owned());
@@ -434,7 +442,7 @@ impl World<'_> {
             Failure::Unreachable => FetchError::Unreachable("it is gone".to_owned()),
         };
         let node = &mut self.nodes[transfer.node as usize];
-        node.objects.fetches.remove(&(partial, fetch));
+        node.objects.known().fetches.remove(&(partial, fetch));
         node.hear(StageEvent::FetchFailed { fetch, bytes: 0, why });
         self.pump(transfer.node)
     }
@@ -447,7 +455,7 @@ impl World<'_> {
         bytes: u64,
     ) -> Result<(), Broken> {
         let node = &mut self.nodes[number as usize];
-        node.objects.fetches.remove(&(partial, fetch));
+        node.objects.known().fetches.remove(&(partial, fetch));
         node.hear(StageEvent::Fetched { fetch, bytes });
         self.pump(number)
     }
@@ -478,7 +486,7 @@ impl World<'_> {
             return;
         }
         let which = self.rng.below(held.len() as u64) as usize;
-        node.objects.vanished.insert(held[which]);
+        node.objects.known().vanished.insert(held[which]);
         self.measured.faults += 1;
     }
 
@@ -509,9 +517,9 @@ impl World<'_> {
             }
         }
         let mut ids = staged.iter().map(|input| input.object.id);
-        let vanished = ids.find(|object| node.objects.vanished.contains(object));
+        let vanished = ids.find(|object| node.objects.known().vanished.contains(object));
         if let Some(object) = vanished {
-            node.objects.vanished.remove(&object);
+            node.objects.known().vanished.remove(&object);
             node.hear(StageEvent::Lost(object));
             return Ok(false);
         }

@@ -274,6 +274,8 @@ impl World<'_> {
                 (CoreEvent::Order(order), entries)
             }
             ToExecutor::Unmet { waiting } => (CoreEvent::Unmet(waiting), 0),
+            // Nobody looks at simulated tasks.
+            ToExecutor::AskTail { .. } => return Ok(()),
             ToExecutor::Refused { reason } => {
                 return Err(format!("relay {number} is refused: {reason}").into());
             }

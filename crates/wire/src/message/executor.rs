@@ -2,9 +2,10 @@
 
 use crate::codec::wire_enum;
 use crate::hidden::Hidden;
-use falkon_core::dispatch::{Join, Order, Update};
+use falkon_core::dispatch::{AccessError, Join, Order, Update};
 use falkon_core::gang::GangOrder;
 use falkon_core::provision::Waiting;
+use falkon_core::tail::{Tail, TailQuestion};
 use falkon_core::task::Time;
 
 /// From an executor to a dispatcher.
@@ -14,8 +15,27 @@ pub enum FromExecutor {
     Join(Join),
     /// Report, give back, or just be heard.
     Update(Update),
+    /// A relay answers [`ToExecutor::AskTail`].
+    Tail {
+        /// The number of the question.
+        number: u64,
+        /// What the task has written.
+        tail: Tail,
+    },
+    /// A relay does not know what it was asked with [`ToExecutor::AskTail`].
+    NoTail {
+        /// The number of the question.
+        number: u64,
+        /// Why.
+        why: AccessError,
+    },
 }
-wire_enum!(FromExecutor { 0 => Join(join), 1 => Update(update) });
+wire_enum!(FromExecutor {
+    0 => Join(join),
+    1 => Update(update),
+    2 => Tail { number, tail },
+    3 => NoTail { number, why },
+});
 
 /// From a dispatcher to an executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +56,14 @@ pub enum ToExecutor {
         /// The tasks.
         waiting: Vec<Waiting>,
     },
+    /// Ask a relay what a task writes. Answer: [`FromExecutor::Tail`] or
+    /// [`FromExecutor::NoTail`].
+    AskTail {
+        /// Comes back in the answer.
+        number: u64,
+        /// The question.
+        question: TailQuestion,
+    },
     /// The executor is not taken in, and would not be if it came again. The
     /// last message.
     Refused {
@@ -48,6 +76,7 @@ wire_enum!(ToExecutor {
     1 => Order(order),
     2 => Refused { reason },
     3 => Unmet { waiting },
+    4 => AskTail { number, question },
 });
 
 impl ToExecutor {
@@ -59,7 +88,9 @@ impl ToExecutor {
             ToExecutor::Order(order) => {
                 order.gangs.iter().any(|gang| matches!(gang, GangOrder::Form { .. }))
             }
-            ToExecutor::Unmet { .. } | ToExecutor::Refused { .. } => false,
+            ToExecutor::Unmet { .. } | ToExecutor::AskTail { .. } | ToExecutor::Refused { .. } => {
+                false
+            }
         }
     }
 }

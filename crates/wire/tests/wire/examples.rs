@@ -19,18 +19,20 @@ use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
-    Access, Assigned, BatchId, Delivery, Earlier, Held, Holdings, Idle, IdleReason,
+    Access, AccessError, Assigned, BatchId, Delivery, Earlier, Held, Holdings, Idle, IdleReason,
     InstanceOptions, Join, Keep, Lease, NodeClass, Order, PagedOutput, Prepare, Record, Selection,
     Site, Standing, Subtree, Survey, Update,
 };
 use falkon_core::gang::{GangKey, GangOrder, GangReport, GangToken, Member};
 use falkon_core::provision::Waiting;
 use falkon_core::result::{
-    Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, ResourceUsage, Tries,
+    Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, ResourceUsage, Stream,
+    Tries,
 };
+use falkon_core::tail::{Tail, TailQuestion, TailState};
 use falkon_core::task::{
     After, AllocationId, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission,
-    SubmissionError, TaskClass, TaskId, Time,
+    SubmissionError, TaskClass, TaskId, TaskKey, Time,
 };
 use falkon_wire::codec::{DecodeError, Wire};
 use falkon_wire::command::{
@@ -589,6 +591,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
                 earlier: Some(Earlier { readers: 10_000, executors: 64, size: 12 << 30 }),
             },
         ),
+        ("tail", ToClient::Tail { request, tail: tail() }),
         ("names_forgotten", ToClient::Forgotten { request, names: 3 }),
         (
             "reached",
@@ -675,6 +678,8 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
         ("update_unwritten", FromExecutor::Update(failing)),
         ("update_pace", FromExecutor::Update(behind)),
         ("update_gangs", FromExecutor::Update(gangs)),
+        ("tail", FromExecutor::Tail { number: 3, tail: tail() }),
+        ("no_tail", FromExecutor::NoTail { number: 4, why: AccessError::ExecutorGone }),
         ("heartbeat", FromExecutor::Update(Update { number: 10, ..Update::default() })),
     ]
 }
@@ -790,9 +795,26 @@ fn to_executor() -> Vec<(&'static str, ToExecutor)> {
         ("order", ToExecutor::Order(order)),
         ("order_gangs", ToExecutor::Order(gangs)),
         ("unmet", ToExecutor::Unmet { waiting: waiting() }),
+        (
+            "ask_tail",
+            ToExecutor::AskTail {
+                number: 3,
+                question: TailQuestion {
+                    task: TaskKey { instance: INSTANCE, task: TaskId(9) },
+                    stream: Stream::Stdout,
+                    from: 70_000,
+                    patience_ms: 5000,
+                },
+            },
+        ),
         ("order_empty", ToExecutor::Order(Order { acknowledged: 9, ..Order::default() })),
         ("refused", ToExecutor::Refused { reason: "its name is too long".to_owned() }),
     ]
+}
+
+fn tail() -> Tail {
+    let bytes = b"step 9\n".to_vec();
+    Tail { state: TailState::Running, is_cut: false, total_bytes: 70_007, bytes }
 }
 
 fn templates() -> Vec<(&'static str, Template)> {

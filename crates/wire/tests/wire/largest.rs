@@ -10,10 +10,10 @@ use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::{
-    Access, Assigned, Attempts, BatchId, Delivery, Earlier, FoundObject, Held, HolderStatus,
-    Holdings, Idle, IdleReason, InstanceOptions, Join, Keep, Lease, NodeClass, ObjectStatus, Order,
-    PagePlace, PagedOutput, Prepare, Purpose, Record, Remembered, Selection, Site, Standing,
-    StoredPage, Subtree, Survey, Update,
+    Access, AccessError, Assigned, Attempts, BatchId, Delivery, Earlier, FoundObject, Held,
+    HolderStatus, Holdings, Idle, IdleReason, InstanceOptions, Join, Keep, Lease, NodeClass,
+    ObjectStatus, Order, PagePlace, PagedOutput, Prepare, Purpose, Record, Remembered, Selection,
+    Site, Standing, StoredPage, Subtree, Survey, Update,
 };
 use falkon_core::encoded::Encoded;
 use falkon_core::gang::{GangKey, GangOrder, GangReport, GangToken, Member};
@@ -24,9 +24,10 @@ use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, ResourceUsage, Stream,
     Tries,
 };
+use falkon_core::tail::{TAIL_PART_BYTES_MAX, Tail, TailQuestion, TailState};
 use falkon_core::task::{
     AllocationId, ExecutorId, InstanceId, Packed, Range, Resources, Rows, Submission, TaskClass,
-    TaskId, Time,
+    TaskId, TaskKey, Time,
 };
 use falkon_wire::codec::Wire;
 use falkon_wire::hidden::Hidden;
@@ -252,8 +253,21 @@ fn the_largest_message_of_every_kind_from_a_client_fits_a_frame() {
         FromClient::Provision { request, ask },
         FromClient::ReachOutput { request, instance, task: TASK, stream: Stream::Stderr },
         FromClient::ReachTail { request, instance, task: TASK, stream: Stream::Stderr },
+        FromClient::AskTail {
+            request,
+            instance,
+            task: TASK,
+            stream: Stream::Stderr,
+            from: u64::MAX,
+            patience_ms: u32::MAX,
+        },
     ];
     all_fit("from a client", MESSAGE_BYTES_MAX, &all);
+}
+
+fn tail() -> Tail {
+    let bytes = vec![7; TAIL_PART_BYTES_MAX];
+    Tail { state: TailState::Gone, is_cut: true, total_bytes: u64::MAX, bytes }
 }
 
 #[test]
@@ -334,6 +348,7 @@ fn the_largest_message_of_every_kind_to_a_client_fits_a_frame() {
             found,
             earlier: Some(Earlier { readers: NUMBER, executors: NUMBER, size: NUMBER }),
         },
+        ToClient::Tail { request, tail: tail() },
         ToClient::Reached { request, ticket, access: vec![access; FOUND_EXECUTORS_MAX] },
         ToClient::Subtree {
             request,
@@ -468,7 +483,16 @@ fn the_largest_message_of_every_kind_from_an_executor_fits_a_frame() {
         pace: Some(Pace::Behind),
         gangs: vec![released; HELD_GANGS_MAX],
     };
-    let all = [FromExecutor::Join(join), FromExecutor::Update(update)];
+    let unreached = AccessError::Unreached {
+        executor: "e".repeat(NAME_BYTES_MAX),
+        why: "w".repeat(ERROR_BYTES_MAX as usize),
+    };
+    let all = [
+        FromExecutor::Join(join),
+        FromExecutor::Update(update),
+        FromExecutor::Tail { number: NUMBER, tail: tail() },
+        FromExecutor::NoTail { number: NUMBER, why: unreached },
+    ];
     all_fit("from an executor", MESSAGE_BYTES_MAX, &all);
 }
 
@@ -508,6 +532,15 @@ fn the_largest_message_of_every_kind_to_an_executor_fits_a_frame() {
         ToExecutor::Order(Order { assign: vec![task], ..Order::default() }),
         ToExecutor::Order(Order { discard, ..Order::default() }),
         ToExecutor::Unmet { waiting: waiting() },
+        ToExecutor::AskTail {
+            number: NUMBER,
+            question: TailQuestion {
+                task: TaskKey { instance: INSTANCE, task: TASK },
+                stream: Stream::Stderr,
+                from: u64::MAX,
+                patience_ms: u32::MAX,
+            },
+        },
         ToExecutor::Refused { reason: "r".repeat(ERROR_BYTES_MAX as usize) },
     ];
     all_fit("to an executor", MESSAGE_BYTES_MAX, &all);

@@ -572,7 +572,8 @@ pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
             }
         },
     );
-    prop_oneof![join.prop_map(FromExecutor::Join), update.prop_map(FromExecutor::Update)]
+    let told = relays::told();
+    prop_oneof![join.prop_map(FromExecutor::Join), update.prop_map(FromExecutor::Update), told]
 }
 
 pub(crate) fn to_executor() -> impl Strategy<Value = ToExecutor> {
@@ -584,6 +585,7 @@ pub(crate) fn to_executor() -> impl Strategy<Value = ToExecutor> {
         order().prop_map(ToExecutor::Order),
         text().prop_map(|reason| ToExecutor::Refused { reason }),
         vec(waiting(), 0..4).prop_map(|waiting| ToExecutor::Unmet { waiting }),
+        relays::asked(),
     ]
 }
 

@@ -1,6 +1,5 @@
 //! What a dispatcher knows of an executor: its room, its tasks, its silence.
 
-use super::in_flights::InFlights;
 use super::loads::{Load, Loads};
 use super::orders::Draft;
 use crate::data::declared::{CacheRoom, Serving};
@@ -11,6 +10,7 @@ use crate::dispatch::queues::Takes;
 use crate::dispatch::shelf::Room;
 use crate::dispatch::subtree::Subtree;
 use crate::dispatch::{BatchId, ConnectionId, Held, Join};
+use crate::few::FewOrMany;
 use crate::gang::GangKey;
 use crate::heartbeats::Pulse;
 use crate::limits::{
@@ -22,6 +22,10 @@ use crate::runset::RunSet;
 use crate::task::{AllocationId, ExecutorId, InstanceId, Resources, TaskId, Time};
 use std::collections::BTreeMap;
 use std::ops::Bound;
+
+/// The tasks that one executor has, as runs by the instance and number of their first task. A
+/// relay has very many, most executors one or two.
+pub(in crate::dispatch) type InFlights = FewOrMany<(InstanceId, u64), InFlight>;
 
 /// Tasks in a row that an executor was sent and has not answered for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -443,7 +447,7 @@ impl Executor {
         self.subtree = Some(Box::new(subtree));
         self.in_flight_bytes = 0;
         self.loads = Loads::default();
-        for ((instance, _), run) in std::mem::take(&mut self.in_flight).into_runs() {
+        for ((instance, _), run) in std::mem::take(&mut self.in_flight).into_entries() {
             let run_micros = run_micros.get(&run.need).copied().unwrap_or(0);
             self.add_anew(instance, run, needs, run_micros);
         }

@@ -1,8 +1,7 @@
 //! How executors join, send heartbeats and leave.
 
 use super::Fleet;
-use super::executor::{Executor, InFlight};
-use super::in_flights::InFlights;
+use super::executor::{Executor, InFlight, InFlights};
 use crate::data::stage::CacheState;
 use crate::dispatch::instance::QueueKey;
 use crate::dispatch::needs::{NeedId, Needs};
@@ -82,7 +81,7 @@ impl Fleet {
                     executor.take_for_gang(key, &resources);
                 }
             }
-            for ((instance, _), run) in before.in_flight.into_runs() {
+            for ((instance, _), run) in before.in_flight.into_entries() {
                 let is_staged = run.is_staged && !before.is_relay;
                 let now = InFlight { is_staged, ..run };
                 if run.is_staged != is_staged {

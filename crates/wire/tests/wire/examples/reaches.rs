@@ -16,5 +16,16 @@ pub(super) fn all() -> Vec<(&'static str, FromClient)> {
         ("reach_drop", reach(Some(instance), Purpose::Drop { force: true })),
         ("reach_output", FromClient::ReachOutput { request, instance, task, stream }),
         ("reach_tail", FromClient::ReachTail { request, instance, task, stream }),
+        (
+            "ask_tail",
+            FromClient::AskTail {
+                request,
+                instance,
+                task,
+                stream,
+                from: 70_000,
+                patience_ms: 5000,
+            },
+        ),
     ]
 }

@@ -60,6 +60,10 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
         ("not_sent", Refusal::Access(AccessError::NotSent)),
         ("ended", Refusal::Access(AccessError::Ended)),
         ("below", Refusal::Access(AccessError::Below("cluster".to_owned()))),
+        ("unreached", {
+            let (executor, why) = ("node-7".to_owned(), "it has not answered in time".to_owned());
+            Refusal::Access(AccessError::Unreached { executor, why })
+        }),
         ("wrong_id", Refusal::WrongId { id: placed().id, url: placed().url }),
         ("answers_unread", Refusal::Busy),
         ("no_events", Refusal::NoEvents),

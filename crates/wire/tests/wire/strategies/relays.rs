@@ -1,13 +1,17 @@
 //! Arbitrary things that relays say and note.
 
-use super::{held, instance, number, resources, small, text};
+use super::data::access_error;
+use super::{bytes, held, instance, number, resources, small, task, text};
 use falkon_core::data::object::ObjectId;
 use falkon_core::dispatch::{
     Holdings, Idle, IdleReason, NodeClass, Site, Standing, Subtree, Survey,
 };
 use falkon_core::provision::Waiting;
 use falkon_core::relay::Note;
-use falkon_wire::message::{FromClient, ToClient};
+use falkon_core::result::Stream;
+use falkon_core::tail::{Tail, TailQuestion, TailState};
+use falkon_core::task::TaskKey;
+use falkon_wire::message::{FromClient, FromExecutor, ToClient, ToExecutor};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -28,6 +32,11 @@ pub(super) fn request() -> impl Strategy<Value = FromClient> {
         }),
         (number(), instance())
             .prop_map(|(request, instance)| FromClient::AwaitStaged { request, instance }),
+        (number(), question()).prop_map(|(request, question)| {
+            let TailQuestion { task: TaskKey { instance, task }, stream, from, patience_ms } =
+                question;
+            FromClient::AskTail { request, instance, task, stream, from, patience_ms }
+        }),
     ]
 }
 
@@ -50,8 +59,43 @@ pub(super) fn answer() -> impl Strategy<Value = ToClient> {
         (number(), number(), number()).prop_map(|(request, count, forgotten)| {
             ToClient::Retried { request, count, forgotten }
         }),
+        (number(), tail()).prop_map(|(request, tail)| ToClient::Tail { request, tail }),
         (number(), vec(idle(), 0..4)).prop_map(|(request, idle)| ToClient::Idle { request, idle }),
     ]
+}
+
+/// What a relay says and is asked about what tasks write.
+pub(super) fn told() -> impl Strategy<Value = FromExecutor> {
+    prop_oneof![
+        (number(), tail()).prop_map(|(number, tail)| FromExecutor::Tail { number, tail }),
+        (number(), access_error()).prop_map(|(number, why)| FromExecutor::NoTail { number, why }),
+    ]
+}
+
+/// See [`told`].
+pub(super) fn asked() -> impl Strategy<Value = ToExecutor> {
+    (number(), question()).prop_map(|(number, question)| ToExecutor::AskTail { number, question })
+}
+
+fn question() -> impl Strategy<Value = TailQuestion> {
+    (instance(), task(), any::<bool>(), number(), any::<u32>()).prop_map(
+        |(instance, task, is_error, from, patience_ms)| TailQuestion {
+            task: TaskKey { instance, task },
+            stream: Stream::BOTH[usize::from(is_error)],
+            from,
+            patience_ms,
+        },
+    )
+}
+
+fn tail() -> impl Strategy<Value = Tail> {
+    let state = proptest::sample::select(TailState::ALL.to_vec());
+    (state, any::<bool>(), number(), bytes()).prop_map(|(state, is_cut, total_bytes, bytes)| Tail {
+        state,
+        is_cut,
+        total_bytes,
+        bytes,
+    })
 }
 
 fn idle() -> impl Strategy<Value = Idle> {
