@@ -33,7 +33,8 @@ pub(super) enum FromSession {
 /// A session's two ends, as the driver sees them.
 pub(super) struct Session {
     pub(super) said: mpsc::Receiver<FromSession>,
-    pub(super) say: mpsc::Sender<FromExecutor>,
+    /// In boxes: a channel has room for 32 messages from the first one on.
+    pub(super) say: mpsc::Sender<Box<FromExecutor>>,
 }
 
 /// The next message of the session; waits for ever if there is none.
@@ -79,11 +80,11 @@ impl Voice {
     }
 
     /// Queues and sends messages.
-    async fn send(&self, batch: &mut Vec<FromExecutor>) -> Result<(), String> {
+    async fn send(&self, batch: &mut Vec<Box<FromExecutor>>) -> Result<(), String> {
         let mut sending = self.0.lock().await;
         let Some(Sending { writer, last }) = &mut *sending else { return Ok(()) };
         for message in batch.drain(..) {
-            match &message {
+            match &*message {
                 FromExecutor::Join(_) => *last = Some(0),
                 FromExecutor::Update(update) => *last = Some(update.number),
                 FromExecutor::Tail { .. } | FromExecutor::NoTail { .. } => {}
@@ -120,7 +121,9 @@ pub(super) async fn keep_connected(
     let mut first = true;
     let mut said = String::new();
     loop {
-        match connect_from(source, &access, Role::Executor, PROTOCOL_VERSION).await {
+        // In a box: what connecting takes is not kept for as long as the session lasts.
+        let connecting = connect_from(source, &access, Role::Executor, PROTOCOL_VERSION);
+        match Box::pin(connecting).await {
             Ok(session) => {
                 log(&format!("connected to the dispatcher at {}", session.peer));
                 pause = RECONNECT_MS.0;
@@ -218,7 +221,7 @@ async fn read(
     }
 }
 
-async fn write(voice: &Voice, mut messages: mpsc::Receiver<FromExecutor>) -> Option<String> {
+async fn write(voice: &Voice, mut messages: mpsc::Receiver<Box<FromExecutor>>) -> Option<String> {
     let mut batch = Vec::new();
     while messages.recv_many(&mut batch, SESSION_MESSAGES_MAX).await > 0 {
         if let Err(error) = voice.send(&mut batch).await {
