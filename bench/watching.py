@@ -7,7 +7,9 @@ A dispatcher runs an array of no-ops and then distinct tasks of which one in a h
 once with nobody watching and once with a browser's connection to the page of `falkon start
 --web` and a `falkon top`, which take turns. Tables show the dispatcher's processor time and
 memory for both, how long a page takes until its first update is there, how long its queries
-take, and what `falkon export --parquet` and `falkon explain` make of the tasks.
+take, and what `falkon export --parquet` and `falkon explain` make of the tasks. Where Chromium
+and its driver are installed, the timeline is drawn and zoomed in it, from the click until the
+picture is there.
 """
 
 import argparse
@@ -17,6 +19,8 @@ import os
 import pathlib
 import platform
 import pty
+import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -30,6 +34,7 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 LOADS = 100
 SLOTS = "512"
 FAILING = 100
+ZOOMS_MAX = 40
 
 
 def falkon(*args):
@@ -131,6 +136,72 @@ class Browser:
         threading.Thread(target=read, daemon=True).start()
 
 
+class Chromium:
+    """A browser that draws, driven over WebDriver."""
+
+    NEEDS = ("chromedriver", "chromium")
+    # From a click until the answer is drawn, and the frame after it is there.
+    CLICK = """
+        const [name, done] = arguments;
+        const note = document.getElementById("timeline-note");
+        const look = () => /tasks on these executors/.test(note.textContent)
+            ? requestAnimationFrame(() => setTimeout(() => done(performance.now() - began)))
+            : setTimeout(look, 1);
+        const began = performance.now();
+        document.getElementById("timeline-" + name).click();
+        look();
+    """
+
+    def __init__(self, directory):
+        self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True)
+        for line in self.driver.stdout:
+            found = re.search(r"started successfully on port (\d+)", line)
+            if found:
+                break
+        self.host = "127.0.0.1:" + found.group(1)
+        threading.Thread(target=self.driver.stdout.read, daemon=True).start()
+        options = {"args": ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1280,900",
+                            "--disable-dev-shm-usage", "--no-first-run",
+                            "--user-data-dir=" + os.path.join(directory, "browser")]}
+        wanted = {"capabilities": {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}}}
+        self.session = ""
+        self.session = "/session/" + self.call("/session", wanted)["sessionId"]
+
+    def call(self, path, body):
+        connection = http.client.HTTPConnection(self.host)
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        value = json.loads(answer.read())["value"]
+        if answer.status != 200:
+            sys.exit("%s: %s" % (path, value))
+        return value
+
+    def script(self, how, script, *args):
+        return self.call("%s/execute/%s" % (self.session, how), {"script": script, "args": list(args)})
+
+    def timeline(self, link):
+        """How long the timeline takes to be drawn, and to be zoomed until tasks are single."""
+        self.call(self.session + "/timeouts", {"script": 60_000})
+        self.call(self.session + "/url", {"url": link.geturl()})
+        while not self.script("sync", "return document.getElementById('state')?.textContent === 'live'"):
+            time.sleep(0.05)
+        drawn = [self.script("async", self.CLICK, "show" if at == 0 else "all") for at in range(5)]
+        zoomed = []
+        while len(zoomed) < ZOOMS_MAX and not self.script("sync", "return /Each box/.test(document.getElementById('timeline-note').textContent)"):
+            zoomed.append(self.script("async", self.CLICK, "in"))
+        return {"drawn_ms": drawn, "zoomed_ms": zoomed}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        connection = http.client.HTTPConnection(self.host)
+        connection.request("DELETE", self.session)
+        connection.getresponse().read()
+        self.driver.terminate()
+        self.driver.wait()
+
+
 class Top:
     """`falkon top` on a terminal of its own, whose output nobody draws."""
 
@@ -186,6 +257,9 @@ def run(directory, array, distinct, tasks, is_watched):
                        "timeline of all": "timeline?from=%f&until=%f" % (before, time.time()),
                        "timeline of a second": "timeline?from=%f&until=%f" % (before + 5, before + 6)}
             found["queries_s"] = {name: browser.get("/api/" + path)[0] for name, path in queries.items()}
+            if all(shutil.which(program) for program in Chromium.NEEDS):
+                with Chromium(directory) as chromium:
+                    found["timeline"] = chromium.timeline(service.link)
             status = json.loads(falkon("status", *service.access, "--json"))
             found["counts"] = [[one["done"], one["failed"]] for one in status["instances"]]
             for top in watchers:
@@ -250,6 +324,13 @@ def main():
     row("between two updates", [one["update_gap_s"] for one in watched], "s")
     for name in watched[0]["queries_s"]:
         row("query: %s" % name, [one["queries_s"][name] * 1e3 for one in watched], "ms")
+    if "timeline" in watched[0]:
+        for name in ("drawn", "zoomed"):
+            times = [one["timeline"][name + "_ms"] for one in watched]
+            row("timeline %s in Chromium, median" % name, map(statistics.median, times), "ms")
+            row("timeline %s in Chromium, longest" % name, map(max, times), "ms")
+    else:
+        print("no timeline is drawn: it needs %s" % " and ".join(Chromium.NEEDS))
     row("events, a distinct task", [one["event_bytes"] / args.distinct for one in watched], "bytes")
     row("Parquet", [args.distinct / one["parquet_s"] for one in watched], "tasks/s")
     print("counts of the last round, done and failed: %s" % watched[-1]["counts"])

@@ -350,7 +350,7 @@ struct Driver {
     tasks: Tasks,
     session: Option<Session>,
     /// Messages that the session's writer has no room for yet.
-    say: Vec<Box<FromExecutor>>,
+    say: Vec<FromExecutor>,
     /// Ends were reported in this turn.
     reported: bool,
     left: bool,
@@ -475,10 +475,10 @@ impl Driver {
 
     fn act(&mut self, action: Action) {
         match action {
-            Action::Join(join) => self.say.push(Box::new(FromExecutor::Join(join))),
+            Action::Join(join) => self.say.push(FromExecutor::Join(join)),
             Action::Update(update) => {
                 self.reported |= !update.reports.is_empty();
-                self.say.push(Box::new(FromExecutor::Update(update)));
+                self.say.push(FromExecutor::Update(update));
             }
             Action::Prepare { template, bytes } => self.tasks.prepare(template, &bytes),
             Action::Forget(template) => self.tasks.forget(template),
@@ -519,7 +519,7 @@ impl Driver {
         };
         for message in self.say.drain(..) {
             // A session that has ended is noticed when it is next read.
-            if session.say.send(message).await.is_err() {
+            if session.say.send(Box::new(message)).await.is_err() {
                 break;
             }
         }

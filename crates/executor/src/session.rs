@@ -80,6 +80,7 @@ impl Voice {
     }
 
     /// Queues and sends messages.
+    #[expect(clippy::vec_box, reason = "the channel gives boxes")]
     async fn send(&self, batch: &mut Vec<Box<FromExecutor>>) -> Result<(), String> {
         let mut sending = self.0.lock().await;
         let Some(Sending { writer, last }) = &mut *sending else { return Ok(()) };

@@ -8,6 +8,7 @@
 
 mod mangler;
 mod peers;
+mod relay;
 mod replay;
 mod scheduler;
 mod sizes;
