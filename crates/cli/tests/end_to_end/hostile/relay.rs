@@ -30,7 +30,7 @@ fn endless(process: u64) -> Subtree {
             memory_bytes: u64::MAX,
             ..Resources::cpus(1)
         },
-        has_cache: number % 2 == 0,
+        has_cache: number.is_multiple_of(2),
         count: u64::MAX,
     };
     Subtree {
