@@ -19,7 +19,8 @@ const RELAYS: [ConnectionId; 2] = [ConnectionId(10), ConnectionId(11)];
 const DIRECT: ConnectionId = ConnectionId(12);
 const TASKS: u64 = 8;
 
-type Told = Result<Tail, AccessError>;
+/// To whom, under which request, and what.
+type Answers = Vec<(ConnectionId, u64, Result<Tail, AccessError>)>;
 
 /// A dispatcher with two relays and an executor of its own, each of which has a task or more.
 /// Returns whose each task is.
@@ -72,7 +73,7 @@ fn tail(bytes: usize) -> Tail {
 }
 
 /// The answers among what a dispatcher does, and what relays are asked.
-fn said(dispatcher: &mut Dispatcher) -> (Vec<(ConnectionId, u64, Told)>, Vec<(ConnectionId, u64)>) {
+fn said(dispatcher: &mut Dispatcher) -> (Answers, Vec<(ConnectionId, u64)>) {
     let (mut answers, mut asked) = (Vec::new(), Vec::new());
     for action in actions(dispatcher) {
         match action {
