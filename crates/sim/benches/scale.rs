@@ -41,6 +41,8 @@ fn scenario(nodes: u64, dispatchers: u32, relays: u32) -> Scenario {
         nodes: vec![NodeGroup {
             count: nodes,
             slots,
+            gpus: 0,
+            memory_bytes: 0,
             speed: 1.0,
             from: Nanos(0),
             until: None,

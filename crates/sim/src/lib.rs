@@ -26,7 +26,8 @@ pub use figures::{Count, Disks, Distribution, Figures, Provisioned, Sample};
 pub use scenario::{
     Arrivals, Choice, ClientCosts, Disk, DispatcherCosts, Durations, ExecutorCosts, Faults, Inputs,
     Lists, Lrm, Memory, Needs, Network, NodeCache, NodeGroup, Outputs, Provision, Recorded,
-    RecordedObject, Relays, Scenario, ScenarioError, Stage, Store, TaskKind, Wide, Workload,
+    RecordedObject, Relays, Reserved, Scenario, ScenarioError, Stage, Store, TaskKind, Wide,
+    Workload,
 };
 pub use time::Nanos;
 pub use world::{Act, SimError, Standing, Unfinished, run, run_recorded, run_watched};

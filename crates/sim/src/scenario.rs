@@ -11,7 +11,7 @@ pub use arrivals::Arrivals;
 pub use error::ScenarioError;
 pub use needs::{Lists, Needs, RecordedObject};
 pub use provision::{Lrm, Provision};
-pub use recorded::Recorded;
+pub use recorded::{Recorded, Reserved};
 pub use tiers::Relays;
 
 pub(crate) use arrivals::Arriving;
@@ -21,6 +21,7 @@ use crate::rng::fraction_of;
 use crate::time::Nanos;
 use falkon_core::data::cache::Eviction;
 use falkon_core::dispatch::diffusion::PolicyOptions;
+use falkon_core::task::{MILLI, Resources};
 use provision::check_stages;
 use std::sync::Arc;
 
@@ -235,8 +236,12 @@ pub struct Outputs {
 pub struct NodeGroup {
     /// How many.
     pub count: u64,
-    /// Tasks that each runs at once.
+    /// Tasks that each runs at once, if each reserves one CPU.
     pub slots: u32,
+    /// The GPUs of each.
+    pub gpus: u32,
+    /// The memory of each, in bytes.
+    pub memory_bytes: u64,
     /// How fast they compute; 1 is the speed that run times are given for.
     pub speed: f64,
     /// When they start.
@@ -251,6 +256,14 @@ pub struct NodeGroup {
     pub cache: Option<NodeCache>,
     /// The disk that the cache is on; `None`: it is read and written in no time.
     pub disk: Option<Disk>,
+}
+
+impl NodeGroup {
+    /// What each of them offers.
+    pub(crate) fn capacity(&self) -> Resources {
+        let (gpus, memory_bytes) = (self.gpus, self.memory_bytes);
+        Resources { gpus, memory_bytes, ..Resources::cpus(self.slots) }
+    }
 }
 
 /// A node's disk, whose time all share who use it: tasks that read their
@@ -354,6 +367,14 @@ impl Workload {
     pub(crate) fn width_of(&self, index: u64) -> u32 {
         let wide = self.wide.filter(|wide| index % wide.every.max(1) + 1 == wide.every.max(1));
         wide.map_or(1, |wide| wide.nodes.max(1))
+    }
+
+    /// The slots that task `index` has on all of its nodes, in thousandths.
+    pub(crate) fn milli_of(&self, index: u64) -> u64 {
+        match &self.recorded {
+            Some(recorded) => recorded.reserved_of(index).milli(),
+            None => u64::from(self.width_of(index)) * u64::from(MILLI),
+        }
     }
 
     /// How long task `index` runs.

@@ -46,6 +46,7 @@ use error::Broken;
 use falkon_core::data::stage::Usage;
 use falkon_core::dispatch::Record;
 use falkon_core::metrics;
+use falkon_core::task::MILLI;
 use node::Node;
 use provision::Provisioning;
 use relay::Relaying;
@@ -501,7 +502,8 @@ impl<'a> World<'a> {
             let mut ends: Vec<Nanos> = Vec::new();
             for index in 0..workload.tasks {
                 let run = workload.tries_of(self.seed ^ SEED_RUNS, index);
-                work += u128::from(run.0) * u128::from(workload.width_of(index));
+                work +=
+                    u128::from(run.0) * u128::from(workload.milli_of(index)) / u128::from(MILLI);
                 let mut begins = self.arriving.at(index);
                 if let Some(after) = after {
                     let before = after.of(index).iter().map(|task| ends[*task as usize]);

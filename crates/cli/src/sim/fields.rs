@@ -539,7 +539,20 @@ impl NodeFields {
         let cache = cache.map(|bytes| NodeCache { bytes, lend, eviction });
         let disk = self.disk()?;
         let (from, until, idle_exit) = (span(from), until.map(nanos), idle_exit.map(nanos));
-        Ok(NodeGroup { count, slots, speed, from, until, idle_exit, cache, disk })
+        // Tasks of scenarios reserve CPUs alone.
+        let (gpus, memory_bytes) = (0, 0);
+        Ok(NodeGroup {
+            count,
+            slots,
+            gpus,
+            memory_bytes,
+            speed,
+            from,
+            until,
+            idle_exit,
+            cache,
+            disk,
+        })
     }
 
     fn disk(&self) -> Result<Option<Disk>, FieldError> {

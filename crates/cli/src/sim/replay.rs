@@ -112,6 +112,12 @@ enum ReplayError {
         policy = PolicyName::FirstAvailable
     )]
     NoPlaces,
+    /// Tasks reserve more than any executor has.
+    #[error(
+        "tasks of the run reserved {0}, and no executor of the replay has that: give them more \
+         with --slots"
+    )]
+    Unfit(String),
     /// Some tasks find no executor.
     #[error(
         "in the replay {delivered} of {tasks} tasks ended before no executor was left that could \
@@ -272,8 +278,13 @@ fn fewest(record: &Run, change: &Change, deadline_s: f64) -> Result<u64, ReplayE
         let machine = Machine { nodes, provision: None, policy };
         simulate(record, &machine, None).map(|(_, measures)| measures.makespan_s)
     };
-    // With a slot for each task, more make no difference; and each slot has its share of work.
-    let most = record.tasks.tasks().div_ceil(u64::from(slots)).max(1);
+    // With a slot for each task, or an executor for each that reserves more, more make no
+    // difference; and each slot has its share of work.
+    let most = match record.tasks.reserves() {
+        false => record.tasks.tasks().div_ceil(u64::from(slots)),
+        true => record.tasks.places(),
+    };
+    let most = most.max(1);
     let least = record.tasks.work_s() / (deadline_s * f64::from(slots));
     let least = (least as u64 + 1).min(most);
     let mut longest = 0.0;
@@ -290,7 +301,18 @@ fn fewest(record: &Run, change: &Change, deadline_s: f64) -> Result<u64, ReplayE
 
 /// Executors that are alike.
 fn group(count: u64, slots: u32, from: Nanos, until: Option<Nanos>) -> NodeGroup {
-    NodeGroup { count, slots, speed: 1.0, from, until, idle_exit: None, cache: None, disk: None }
+    NodeGroup {
+        count,
+        slots,
+        gpus: 0,
+        memory_bytes: 0,
+        speed: 1.0,
+        from,
+        until,
+        idle_exit: None,
+        cache: None,
+        disk: None,
+    }
 }
 
 fn simulate(
@@ -300,6 +322,9 @@ fn simulate(
 ) -> Result<(Figures, Measures), ReplayError> {
     let mut take = events.map(|events| |act: Act| events.take(act));
     let take = take.as_mut().map(|take| take as &mut dyn FnMut(Act));
+    if let Some(unfit) = record.tasks.unfit(&machine.nodes) {
+        return Err(ReplayError::Unfit(unfit.resources().to_string()));
+    }
     let scenario = scenario(record, machine);
     let figures =
         run_recorded(&scenario, SEED, &mut |_| {}, take).map_err(|error| match error {
@@ -412,7 +437,8 @@ fn scenario(record: &Run, machine: &Machine) -> Scenario {
 
 /// What a reader has to know: how far the replay can be trusted, and what it leaves out.
 fn notes(record: &Run, recorded: &Measures, replayed: &Measures) -> Vec<String> {
-    let Unknown { unstarted, lost_tries, staging_micros, bytes, reserving } = record.unknown;
+    let Unknown { unstarted, lost_tries, staging_micros, bytes, custom, automatic } =
+        record.unknown;
     let mut notes = Vec::new();
     let off = deviation(recorded, replayed);
     if off.abs() > DEVIATION_MAX {
@@ -426,9 +452,13 @@ fn notes(record: &Run, recorded: &Measures, replayed: &Measures) -> Vec<String> 
             off.abs() * 100.0,
         ));
     }
-    if reserving > 0 {
-        let tasks = counted(reserving, "task");
-        notes.push(format!("{tasks} reserved other than one CPU; each takes one slot here"));
+    if custom > 0 {
+        let tasks = counted(custom, "task");
+        notes.push(format!("{tasks} reserved custom resources, of which there is enough here"));
+    }
+    if automatic > 0 {
+        let tasks = counted(automatic, "task");
+        notes.push(format!("{tasks} had as much memory as others had needed, and have none here"));
     }
     let all = bytes.0.saturating_add(bytes.1).saturating_add(bytes.2);
     if (staging_micros > 0 || all > 0) && !record.tasks.needs().have_objects() {

@@ -136,8 +136,13 @@ fn classes(workload: &Workload, first: u64, count: u64) -> (Vec<TaskClass>, Vec<
             }
         }
         (None, Some(recorded)) => {
+            let mut at = first;
             for (run, retries) in recorded.failures(first, count) {
-                add(run, TaskClass { retries, ..class.clone() });
+                for (run, reserved) in recorded.reserved(at, run) {
+                    let (resources, nodes) = (reserved.resources(), reserved.nodes);
+                    add(run, TaskClass { retries, resources, nodes, ..class.clone() });
+                }
+                at += run;
             }
         }
         (None, None) => add(count, class),

@@ -1,11 +1,13 @@
 //! A node: an executor's shell, and the processes it runs.
 
+mod tasks;
+
 use super::clock::Clock;
 use super::connections::{Turns, Way, Who, span_of};
 use super::disk::Pages;
 use super::error::Broken;
 use super::objects::{Objects, object_number, serving, stage_options};
-use super::transfer::{Ends, TransferId};
+use super::transfer::Ends;
 use super::{SEED_INPUTS, SEED_RUNS, World};
 use crate::event_queue::Event;
 use crate::scenario::{NodeCache, NodeGroup, TaskKind};
@@ -16,58 +18,15 @@ use falkon_core::dispatch::Lease;
 use falkon_core::execute::{Action, Event as CoreEvent, Executor, Start, TaskKey};
 use falkon_core::gang::GangAction;
 use falkon_core::result::Outcome;
-use falkon_core::task::{AllocationId, Kind, Resources, Rows};
+use falkon_core::task::{AllocationId, Kind, MILLI, Resources, Rows};
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromExecutor, ToExecutor};
 use std::collections::BTreeMap;
-
-/// A task that holds a slot.
-#[derive(Debug)]
-struct Process {
-    key: TaskKey,
-    /// Its number at its client.
-    task: u64,
-    /// It has its slot from then on.
-    started: Nanos,
-    /// Unknown while it reads.
-    ends: Nanos,
-    /// How long it computes.
-    run: Nanos,
-    outcome: Outcome,
-    /// The object that it reads from its node's cache; `None` if it reads the store.
-    own: Option<Vec<u64>>,
-    /// How many of its inputs it has read, or begun to.
-    read: u32,
-    reading: Option<TransferId>,
-    /// It has computed, and its output is where it is to go.
-    has_put: bool,
-}
+use tasks::{NOT_YET, Process, Stuck, Waits};
 
 /// How long an executor waits for an answer about a task's files, as the real
 /// one does (`--file-timeout`).
 const FILE_LIMIT: Nanos = Nanos(60 * SECOND_NANOS);
-
-/// The end of a process that still reads.
-const NOT_YET: Nanos = Nanos(u64::MAX);
-
-/// A task that is to start when another ends: its directory is there already.
-#[derive(Debug)]
-struct Waits {
-    before: TaskKey,
-    start: Start,
-    /// No file of it had vanished.
-    has_inputs: bool,
-}
-
-/// A task whose start waits for the disk.
-#[derive(Debug)]
-struct Stuck {
-    start: Start,
-    /// When the disk is given up.
-    limit: Nanos,
-    /// When it is looked at again.
-    until: Nanos,
-}
 
 pub(super) struct Node {
     pub(super) machine: Executor,
@@ -91,6 +50,8 @@ pub(super) struct Node {
     /// It has been welcomed in this session.
     is_joined: bool,
     slots: u32,
+    gpus: u32,
+    memory_bytes: u64,
     speed: f64,
     /// No longer than they have to be.
     processes: Vec<Process>,
@@ -119,11 +80,11 @@ pub(super) struct Node {
 fn executor(
     incarnation: u64,
     number: u64,
-    slots: u32,
+    capacity: Resources,
     cache: Option<&NodeCache>,
     idle_exit: Option<Nanos>,
 ) -> Executor {
-    let executor = Executor::new(incarnation, format!("node-{number}"), Resources::cpus(slots))
+    let executor = Executor::new(incarnation, format!("node-{number}"), capacity)
         .with_idle_exit(idle_exit.map(|limit| limit.core().0));
     match cache {
         None => executor,
@@ -143,8 +104,9 @@ impl Node {
         speed: f64,
     ) -> Node {
         let (slots, cache, idle_exit) = (group.slots, group.cache, group.idle_exit);
+        let (gpus, memory_bytes) = (group.gpus, group.memory_bytes);
         Node {
-            machine: executor(number + 1, number, slots, cache.as_ref(), idle_exit),
+            machine: executor(number + 1, number, group.capacity(), cache.as_ref(), idle_exit),
             incarnation: number + 1,
             number,
             cache,
@@ -159,6 +121,8 @@ impl Node {
             busy_until: Nanos(0),
             is_joined: false,
             slots,
+            gpus,
+            memory_bytes,
             speed,
             processes: Vec::new(),
             waiting: Vec::new(),
@@ -173,6 +137,19 @@ impl Node {
             lease: None,
             registered: None,
         }
+    }
+
+    /// What its executor offers.
+    fn capacity(&self) -> Resources {
+        let (gpus, memory_bytes) = (self.gpus, self.memory_bytes);
+        Resources { gpus, memory_bytes, ..Resources::cpus(self.slots) }
+    }
+
+    /// Whether a task that has so many CPUs, in thousandths, has them to itself.
+    fn has_free(&self, cpus_milli: u32) -> bool {
+        let taken = self.processes.iter().map(|process| u64::from(process.cpus_milli));
+        let taken: u64 = taken.sum::<u64>() + u64::from(cpus_milli);
+        taken <= u64::from(self.slots) * u64::from(MILLI)
     }
 
     /// The executor's stage hears of something next.
@@ -431,6 +408,11 @@ impl World<'_> {
         self.start(number, &start, has_inputs)
     }
 
+    /// The time of all slots that a task of the workload has had for so long.
+    fn slot_time(&self, index: u64, time: Nanos) -> u128 {
+        u128::from(self.scenario.workload.milli_of(index)) * u128::from(time.0) / u128::from(MILLI)
+    }
+
     fn start(&mut self, number: u32, start: &Start, has_inputs: bool) -> Result<(), Broken> {
         let now = self.events.now;
         let (key, count, task) = (start.key, start.count, task_of(start));
@@ -452,7 +434,8 @@ impl World<'_> {
             node.ended.push(CoreEvent::Ended { key, outcome, started, ended, detail: None });
             return Ok(());
         }
-        if node.processes.len() >= node.slots as usize || count != 1 {
+        let cpus_milli = start.class.resources.cpus_milli;
+        if !node.has_free(cpus_milli) || count != 1 {
             let slots = node.slots;
             let what = format!(
                 "{count} tasks from {} start on node {number} beyond its {slots} slots",
@@ -498,6 +481,7 @@ impl World<'_> {
             read: 0,
             reading,
             has_put: false,
+            cpus_milli,
         };
         let processes = &mut self.nodes[number as usize].processes;
         if processes.is_empty() {
@@ -607,15 +591,15 @@ impl World<'_> {
             return Ok(());
         }
         let node = &mut self.nodes[number as usize];
+        let client = node.client;
         let process = node.processes.swap_remove(at);
         if node.processes.is_empty() {
             self.measured.busy_nodes.remove(now);
         }
         let ran = process.outcome != Outcome::Signal(15);
         self.measured.running.remove(now);
-        let width = u128::from(self.scenario.workload.width_of(process.task));
-        self.measured.busy += width * u128::from(now.since(process.started).0);
-        self.ledgers[node.client as usize].stopped(process.task, 1, ran)?;
+        self.measured.busy += self.slot_time(index, now.since(process.started));
+        self.ledgers[client as usize].stopped(process.task, 1, ran)?;
         let sizes = self.written_sizes(index).filter(|_| is_whole);
         let node = &mut self.nodes[number as usize];
         if let Some(sizes) = sizes {
@@ -664,8 +648,8 @@ impl World<'_> {
         self.break_handovers((number, self.nodes[number as usize].incarnation));
         let node = &mut self.nodes[number as usize];
         node.staged.clear();
-        let (slots, cache, idle_exit) = (node.slots, node.cache.as_ref(), node.idle_exit);
-        node.machine = executor(incarnation, node.number, slots, cache, idle_exit);
+        let (capacity, cache, idle_exit) = (node.capacity(), node.cache.as_ref(), node.idle_exit);
+        node.machine = executor(incarnation, node.number, capacity, cache, idle_exit);
         node.incarnation = incarnation;
         node.objects = Objects::default();
         if let Some(pages) = &mut node.pages {
@@ -679,11 +663,14 @@ impl World<'_> {
         if !node.processes.is_empty() {
             self.measured.busy_nodes.remove(now);
         }
-        for process in std::mem::take(&mut node.processes) {
+        let (client, processes) = (node.client, std::mem::take(&mut node.processes));
+        for process in processes {
             self.measured.running.remove(now);
-            self.measured.busy += u128::from(now.since(process.started).0);
-            self.ledgers[node.client as usize].stopped(process.task, 1, false)?;
+            let index = self.workload_index(client, process.task);
+            self.measured.busy += self.slot_time(index, now.since(process.started));
+            self.ledgers[client as usize].stopped(process.task, 1, false)?;
         }
+        let node = &mut self.nodes[number as usize];
         if std::mem::take(&mut node.is_joined) {
             self.measured.nodes.remove(now);
         }

@@ -91,7 +91,8 @@ fn machine() -> Scenario {
 /// Nodes that are there from the beginning.
 fn nodes(count: u64, slots: u32, cache: Option<NodeCache>) -> NodeGroup {
     let (from, until, idle_exit, disk) = (Nanos(0), None, None, None);
-    NodeGroup { count, slots, speed: 1.0, from, until, idle_exit, cache, disk }
+    let (gpus, memory_bytes, speed) = (0, 0, 1.0);
+    NodeGroup { count, slots, gpus, memory_bytes, speed, from, until, idle_exit, cache, disk }
 }
 
 /// Each task reads one of so many objects of 10 MB.

@@ -3,7 +3,8 @@
 use crate::{machine, nodes, outcome, seconds};
 use falkon_core::dispatch::diffusion::POLICIES;
 use falkon_sim::{
-    Nanos, Needs, NodeCache, NodeGroup, Recorded, RecordedObject, Scenario, ScenarioError, TaskKind,
+    Nanos, Needs, NodeCache, NodeGroup, Recorded, RecordedObject, Reserved, Scenario,
+    ScenarioError, TaskKind,
 };
 use std::sync::Arc;
 
@@ -35,6 +36,38 @@ fn each_task_comes_runs_and_ends_as_it_did() {
     assert_eq!(figures.ideal, seconds(38.0));
     let makespan = figures.makespan.seconds();
     assert!((42.0..43.0).contains(&makespan), "16 s, a pause of 4 s and 22 s are {makespan} s");
+}
+
+/// Tasks that reserve more than a CPU, or run on several nodes, have them to themselves.
+#[test]
+fn tasks_have_what_they_reserved() {
+    let mut recorded = Recorded::default();
+    recorded.add(6, seconds(1.0), seconds(10.0), true);
+    let whole = Reserved { cpus_milli: 2000, ..Reserved::default() };
+    let both = Reserved { nodes: 2, ..Reserved::default() };
+    let half = Reserved { cpus_milli: 500, ..Reserved::default() };
+    let recorded = recorded.with_reserved([(0, 2, whole), (2, 2, both), (4, 2, half)]);
+    let mut scenario = replayed(recorded);
+    scenario.workload.kind = TaskKind::Compute;
+    let figures = outcome(&scenario, 1);
+    assert_eq!((figures.done, figures.failed), (6, 0));
+    // 40 s on both slots of a node, 40 on one of each, 10 on halves: 90 on four.
+    assert_eq!(figures.ideal, seconds(22.5));
+    let makespan = figures.makespan.seconds();
+    assert!((20.0..32.0).contains(&makespan), "{makespan} s");
+
+    // A GPU and memory, which one node has.
+    let mut recorded = Recorded::default();
+    recorded.add(3, seconds(1.0), seconds(10.0), true);
+    let large = Reserved { gpus: 1, memory_bytes: 1 << 30, ..Reserved::default() };
+    let recorded = recorded.with_reserved([(0, 3, large)]);
+    assert!(recorded.unfit(&[nodes(2, 2, None)]).is_some());
+    let mut scenario = replayed(recorded);
+    scenario.workload.kind = TaskKind::Compute;
+    scenario.nodes.push(NodeGroup { gpus: 1, memory_bytes: 3 << 30, ..nodes(1, 8, None) });
+    let figures = outcome(&scenario, 1);
+    let makespan = figures.makespan.seconds();
+    assert!((30.0..32.0).contains(&makespan), "one after another: {makespan} s");
 }
 
 #[test]

@@ -67,7 +67,11 @@ impl Change {
             group.cache = cache_bytes.map_or(group.cache, cache);
         }
         let provision = provision.map(|mut provision| {
-            provision.queue.node = Resources::cpus(nodes.first().map_or(1, |group| group.slots));
+            let node = nodes.first().map(|group| {
+                let (gpus, memory_bytes) = (group.gpus, group.memory_bytes);
+                Resources { gpus, memory_bytes, ..Resources::cpus(group.slots) }
+            });
+            provision.queue.node = node.unwrap_or_else(|| Resources::cpus(1));
             provision
         });
         Ok(Some(Machine { nodes, provision, policy: policy.unwrap_or(record.policy) }))
@@ -83,7 +87,10 @@ impl Change {
         let caches = record.executors.iter().filter_map(|one| one.cache);
         let largest = caches.max_by_key(|cache| cache.bytes);
         let cache = self.cache_bytes.map_or(largest, cache);
-        Ok(vec![NodeGroup { cache, ..group(executors, slots, Nanos(0), None) }])
+        // With as much beside their slots as any of the recorded ones.
+        let gpus = record.executors.iter().map(|one| one.gpus).max().unwrap_or(0);
+        let memory_bytes = record.executors.iter().map(|one| one.memory_bytes).max().unwrap_or(0);
+        Ok(vec![NodeGroup { cache, gpus, memory_bytes, ..group(executors, slots, Nanos(0), None) }])
     }
 }
 

@@ -5,10 +5,10 @@ mod rates;
 
 use falkon_core::data::stage::Usage;
 use falkon_core::dispatch::diffusion::PolicyName;
-use falkon_core::events::{Ended, Event, What};
+use falkon_core::events::{Ended, Event, Reserves, What};
 use falkon_core::result::Status;
-use falkon_core::task::{ExecutorId, InstanceId, MILLI, Time};
-use falkon_sim::{Nanos, NodeCache, NodeGroup, Recorded, TaskKind};
+use falkon_core::task::{AUTO_MEMORY, ExecutorId, InstanceId, MILLI, Time};
+use falkon_sim::{Nanos, NodeCache, NodeGroup, Recorded, Reserved, TaskKind};
 use needs::{Gathered, Places};
 pub(super) use rates::Rates;
 use std::collections::BTreeMap;
@@ -126,6 +126,8 @@ struct Instance {
     rows: Vec<Row>,
     unknown: Unknown,
     needs: Gathered,
+    /// What rows of tasks reserved.
+    reserves: Vec<Reserves>,
     /// Tries that were lost with their executors.
     lost: Lost,
 }
@@ -141,13 +143,17 @@ pub(super) struct Unknown {
     pub(super) staging_micros: u128,
     /// Bytes of inputs: from own caches, from peers, from the store.
     pub(super) bytes: (u64, u64, u64),
-    /// Tasks that reserved other than one CPU.
-    pub(super) reserving: u64,
+    /// Tasks that reserved custom resources.
+    pub(super) custom: u64,
+    /// Tasks that had as much memory as others had needed.
+    pub(super) automatic: u64,
 }
 
 #[derive(Debug)]
 struct Executor {
     slots: u32,
+    gpus: u32,
+    memory_bytes: u64,
     cache: Option<NodeCache>,
     joined: Time,
     gone: Option<Time>,
@@ -229,9 +235,11 @@ impl Record {
             }
             What::ExecutorJoined { executor, capacity, cache_bytes, .. } => {
                 let slots = (capacity.cpus_milli / MILLI).max(1);
+                let (gpus, memory_bytes) = (capacity.gpus, capacity.memory_bytes);
                 let cache = NodeCache { bytes: *cache_bytes, ..NodeCache::default() };
                 let cache = (*cache_bytes > 0).then_some(cache);
-                let new = Executor { slots, cache, joined: event.at, gone: None };
+                let joined = event.at;
+                let new = Executor { slots, gpus, memory_bytes, cache, joined, gone: None };
                 self.executors.entry(*executor).or_insert(new);
             }
             What::ExecutorGone { executor, .. } => {
@@ -265,8 +273,16 @@ impl Record {
             }
             What::Reserves(reserves) if self.is_wanted(reserves.run.instance) => {
                 let instance = self.instances.entry(reserves.run.instance).or_default();
-                let reserving = &mut instance.unknown.reserving;
-                *reserving = reserving.saturating_add(reserves.run.count);
+                let Unknown { custom, automatic, .. } = &mut instance.unknown;
+                let is_automatic = reserves.resources.memory_bytes == AUTO_MEMORY;
+                let has_custom = !reserves.resources.custom.is_empty();
+                for (sum, _) in [(custom, has_custom), (automatic, is_automatic)]
+                    .into_iter()
+                    .filter(|(_, counts)| *counts)
+                {
+                    *sum = sum.saturating_add(reserves.run.count);
+                }
+                instance.reserves.push(reserves.clone());
             }
             // A task that comes back when its executor is given up was lost with it; it is lost in
             // the replay too. What failed comes back by itself.
@@ -400,6 +416,7 @@ impl Instance {
             staged.get(row).map_or(0, |(_, staged)| staged.usage.all().bytes)
         };
         let needs = std::mem::take(&mut self.needs).needs(&places, bytes_of)?;
+        let tasks = tasks.with_reserved(reserved(&self.reserves, &places));
         let rates = Rates::of(ran().map(|row| (row.count, row.staged)));
         Ok(Run {
             name,
@@ -419,6 +436,25 @@ impl Instance {
             unknown: self.unknown,
         })
     }
+}
+
+/// What tasks at their places reserve. Custom resources, and memory whose amount nobody knew,
+/// are left out.
+fn reserved(reserves: &[Reserves], places: &Places) -> Vec<(u64, u64, Reserved)> {
+    let mut rows: Vec<(u64, u64, Reserved)> = Vec::new();
+    for Reserves { run, resources, nodes } in reserves {
+        let memory_bytes = resources.memory_bytes;
+        let of = Reserved {
+            cpus_milli: resources.cpus_milli,
+            gpus: resources.gpus,
+            memory_bytes: if memory_bytes == AUTO_MEMORY { 0 } else { memory_bytes },
+            nodes: *nodes,
+        };
+        let places = places.of(run.first.0, run.count);
+        rows.extend(places.map(|(_, place, count)| (place, count, of)));
+    }
+    rows.sort_by_key(|(place, ..)| *place);
+    rows
 }
 
 fn nanos(micros: u64) -> Nanos {
@@ -442,12 +478,16 @@ fn groups<'a>(
         match groups.last_mut() {
             Some(group)
                 if (group.slots, group.cache, group.from, group.until)
-                    == (executor.slots, executor.cache, from, until) =>
+                    == (executor.slots, executor.cache, from, until)
+                    && (group.gpus, group.memory_bytes)
+                        == (executor.gpus, executor.memory_bytes) =>
             {
                 group.count += 1;
             }
             _ => groups.push(NodeGroup {
                 cache: executor.cache,
+                gpus: executor.gpus,
+                memory_bytes: executor.memory_bytes,
                 ..super::group(1, executor.slots, from, until)
             }),
         }

@@ -32,7 +32,7 @@ impl Places {
 
     /// The parts of a row of tasks that are in the replay: how far into the row each
     /// begins, its place, and how many tasks it has.
-    fn of(&self, first: u64, count: u64) -> impl Iterator<Item = (u64, u64, u64)> {
+    pub(super) fn of(&self, first: u64, count: u64) -> impl Iterator<Item = (u64, u64, u64)> {
         let end = first.saturating_add(count);
         let from =
             self.rows.partition_point(|(start, many, _)| start.saturating_add(*many) <= first);
