@@ -2,7 +2,7 @@
 
     FALKON_BINARY=target/release/falkon python3 bench/replay.py [--rounds 1] [--only NAME] [--json]
 
-Ten runs of different kinds, each recorded and then replayed with nothing changed; and four
+Eleven runs of different kinds, each recorded and then replayed with nothing changed; and four
 that are replayed with other slots, executors, a policy or a cache, and then run that way. A
 table shows, for each, the makespan of the run, that of the replay, and by how much of the
 first the second is longer.
@@ -98,6 +98,12 @@ def stages(directory):
                              for stage in range(6) for at in range(10)))
 
 
+def reserving(directory):
+    """Tasks of which some take two slots or all four."""
+    return tasks(directory, ({"command": shell("sleep 0.%d" % (2 + at % 5)), "cpus": (1, 2, 1, 4)[at % 4]}
+                             for at in range(60)))
+
+
 class Service:
     """A dispatcher, whose events are the record."""
 
@@ -162,8 +168,8 @@ def provisioned(directory):
     return service.dir
 
 
-KINDS = {kind.__name__: kind for kind in (short, long, uneven, failing, data, written, chains, stages, joining,
-                                          provisioned)}
+KINDS = {kind.__name__: kind for kind in (short, long, uneven, failing, data, written, chains, stages,
+                                          reserving, joining, provisioned)}
 
 
 class Store(http.server.ThreadingHTTPServer):

@@ -5,7 +5,6 @@ mod course;
 mod gather;
 mod html;
 mod markdown;
-mod reserved;
 mod sections;
 mod shown;
 

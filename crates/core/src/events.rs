@@ -8,12 +8,14 @@
 mod failures;
 mod history;
 mod needs;
+mod reserved;
 mod tally;
 mod transfers;
 
 pub use failures::{FailureClass, FailureGroup, Failures};
 pub use history::{History, Interval, Levels, Processors, SCALES_MICROS};
 pub use needs::{Before, NamedObject, Reserves, Uses, Waits};
+pub use reserved::Reserved;
 pub use tally::{ExecutorTally, InstanceTally, Tally};
 pub use transfers::Transfers;
 

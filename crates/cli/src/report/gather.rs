@@ -2,10 +2,9 @@
 //! could be listed without end.
 
 use super::course::{Course, Measure};
-use super::reserved::Reserved;
 use super::shown::Shown;
 use falkon_core::data::stage::Usage;
-use falkon_core::events::{Ended, Event, Run, What};
+use falkon_core::events::{Ended, Event, Reserved, Run, What};
 use falkon_core::result::{Counts, Outcome, Status};
 use falkon_core::task::{ExecutorId, InstanceId, MILLI, Time};
 use std::cmp::Reverse;

@@ -199,7 +199,7 @@ pub(super) fn history(known: &Known, scale: usize, since: f64) -> Value {
         "done": column(|of| of.ended.done as f64),
         "failed": column(|of| of.ended.failed as f64),
         "cancelled": column(|of| of.ended.cancelled as f64),
-        "run_s": column(|of| of.run_micros as f64 / 1e6),
+        "run_s": column(|of| of.processors.ran as f64 / CPU_SECOND),
         "staging_s": column(|of| of.staging_micros as f64 / 1e6),
         "own": column(|of| of.usage.local.bytes as f64),
         "peer": column(|of| of.usage.peer.bytes as f64),

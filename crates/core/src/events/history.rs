@@ -7,7 +7,7 @@ use super::{Ended, Event, Tally, What};
 use crate::data::stage::Usage;
 use crate::limits::HISTORY_INTERVALS;
 use crate::result::Counts;
-use crate::task::{InstanceId, MILLI, Time};
+use crate::task::{InstanceId, Time};
 use std::collections::VecDeque;
 
 /// The lengths of the intervals of each scale, in microseconds.
@@ -20,8 +20,6 @@ pub struct Interval {
     pub submitted: u64,
     /// Tasks that ended, and how.
     pub ended: Counts,
-    /// Microseconds for which tasks ran in this interval, of those that have ended since.
-    pub run_micros: u128,
     /// Microseconds for which tasks that ended had waited for inputs.
     pub staging_micros: u128,
     /// Where the inputs of tasks that ended came from.
@@ -32,7 +30,8 @@ pub struct Interval {
     pub levels: Levels,
 }
 
-/// Processors times time, in thousandths of microseconds. Tasks count as one processor each.
+/// Processors times time, in thousandths of microseconds. Tasks count as those that they reserve,
+/// on all of their nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Processors {
     /// Executors offered it.
@@ -42,12 +41,14 @@ pub struct Processors {
     pub taken: u128,
     /// Of the rest, tasks waited meanwhile.
     pub idle_while_waiting: u128,
+    /// Tasks ran there, of those that have ended since.
+    pub ran: u128,
 }
 
 impl Processors {
     fn add(&mut self, levels: &Levels, micros: u64) {
         let offered = u128::from(levels.cpus_milli);
-        let taken = (u128::from(levels.assigned) * u128::from(MILLI)).min(offered);
+        let taken = levels.assigned_milli.min(offered);
         let micros = u128::from(micros);
         self.offered += offered * micros;
         self.taken += taken * micros;
@@ -64,6 +65,8 @@ pub struct Levels {
     pub queued: u64,
     /// Tasks that executors have, sent ahead or running.
     pub assigned: u64,
+    /// The slots that these take, in thousandths.
+    pub assigned_milli: u128,
     /// Executors that are registered.
     pub executors: u64,
     /// Thousandths of processors that those offer.
@@ -148,7 +151,7 @@ impl History {
     pub fn add(&mut self, event: &Event) {
         self.advance(event.at);
         let about = instance_of(&event.what);
-        let before = about.map_or((0, 0), |instance| self.waits_and_runs(instance));
+        let before = about.map_or((0, 0, 0), |instance| self.waits_and_runs(instance));
         match &event.what {
             What::ExecutorJoined { executor, capacity, .. }
                 if !self.tally.executors.contains_key(executor) =>
@@ -166,8 +169,8 @@ impl History {
                 self.tally.add(event);
                 // They come back under other numbers.
                 self.tally.executors.clear();
-                (self.levels.executors, self.levels.cpus_milli, self.levels.assigned) = (0, 0, 0);
-                self.levels.queued = self.tally.instances.values().map(|one| one.queued()).sum();
+                let queued = self.tally.instances.values().map(|one| one.queued()).sum();
+                self.levels = Levels { queued, ..Levels::default() };
                 self.show_levels();
                 return;
             }
@@ -178,13 +181,14 @@ impl History {
             _ => {}
         }
         self.tally.add(event);
-        let after = about.map_or((0, 0), |instance| self.waits_and_runs(instance));
+        let after = about.map_or((0, 0, 0), |instance| self.waits_and_runs(instance));
         let levels = &mut self.levels;
         levels.queued = (levels.queued + after.0).saturating_sub(before.0);
         levels.assigned = (levels.assigned + after.1).saturating_sub(before.1);
+        levels.assigned_milli = (levels.assigned_milli + after.2).saturating_sub(before.2);
         if let What::InstanceGone { instance, .. } = &event.what {
             // Nothing more happens to it, and instances come and go for ever.
-            self.tally.instances.remove(instance);
+            self.tally.forget(*instance);
         }
         self.show_levels();
     }
@@ -228,19 +232,23 @@ impl History {
             interval.staging_micros += u128::from(ended.staging_micros) * times;
             interval.usage.add(&ended.usage);
         });
+        let milli = self.tally.all_milli(&ended.run);
         for scale in &mut self.scales {
             let ran = |interval: &mut Interval, micros: u64| {
-                interval.run_micros += u128::from(micros) * times;
+                interval.processors.ran += u128::from(micros) * milli;
             };
             scale.spread(ended.started, ended.ended, ran);
         }
     }
 
-    /// How many tasks of an instance wait, and how many executors have.
-    fn waits_and_runs(&self, instance: InstanceId) -> (u64, u64) {
+    /// How many tasks of an instance wait, how many executors have, and how many slots these
+    /// take, in thousandths.
+    fn waits_and_runs(&self, instance: InstanceId) -> (u64, u64, u128) {
         match self.tally.instances.get(&instance) {
-            Some(found) if !found.is_gone => (found.queued(), found.assigned()),
-            _ => (0, 0),
+            Some(found) if !found.is_gone => {
+                (found.queued(), found.assigned(), found.assigned_milli())
+            }
+            _ => (0, 0, 0),
         }
     }
 
@@ -280,5 +288,68 @@ fn instance_of(what: &What) -> Option<InstanceId> {
         | What::Paused { .. }
         | What::Provisioned { .. }
         | What::Missing { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::{Reserves, Run};
+    use crate::result::Outcome;
+    use crate::task::{ExecutorId, MILLI, Resources, TaskId};
+
+    /// Two tasks of two CPUs on an executor of eight: half of it has tasks, not a quarter.
+    #[test]
+    fn tasks_take_the_processors_that_they_reserve() {
+        let run = Run { instance: InstanceId(0), first: TaskId(0), count: 2 };
+        let executor = ExecutorId(1);
+        let at = |seconds: u64| Time(1_000_000_000 + seconds * 1_000_000);
+        let name: std::sync::Arc<str> = "node".into();
+        let joined = What::ExecutorJoined {
+            executor,
+            name,
+            capacity: Resources::cpus(8),
+            cache_bytes: 0,
+            allocation: None,
+        };
+        let command = "work".into();
+        let submitted =
+            What::Submitted { instance: run.instance, first: run.first, count: 2, command };
+        let (resources, nodes) = (Resources::cpus(2), 1);
+        let reserves = What::Reserves(Reserves { run, resources, nodes });
+        let ended = Ended {
+            run,
+            outcome: Outcome::Exit(0),
+            executor: Some(executor),
+            attempts: 1,
+            queued: at(0),
+            dispatched: at(0),
+            started: at(1),
+            ended: at(3),
+            staging_micros: 0,
+            usage: Usage::default(),
+            error: None,
+        };
+        let mut history = History::default();
+        for (seconds, what) in [
+            (0, joined),
+            (0, submitted),
+            (0, reserves),
+            (1, What::Assigned { run, executor, attempt: 1 }),
+            (3, What::Ended(ended)),
+        ] {
+            history.add(&Event { at: at(seconds), what });
+        }
+        history.advance(at(4));
+        let second = u128::from(MILLI) * 1_000_000;
+        let found: Vec<Processors> =
+            history.intervals(0).take(4).map(|(_, interval)| interval.processors).collect();
+        let of = |taken, ran, idle_while_waiting| Processors {
+            offered: 8 * second,
+            taken: taken * second,
+            idle_while_waiting: idle_while_waiting * second,
+            ran: ran * second,
+        };
+        assert_eq!(found, [of(0, 0, 8), of(4, 4, 0), of(4, 4, 0), of(0, 0, 0)]);
     }
 }

@@ -1,10 +1,10 @@
 //! What events add up to: counts and sums, exact however many tasks there were.
 
-use super::{Ended, Event, Run, What};
+use super::{Ended, Event, Reserved, Run, What};
 use crate::data::stage::Usage;
 use crate::result::{Counts, Status};
 use crate::runset::RunSet;
-use crate::task::{ExecutorId, InstanceId, Resources, Time};
+use crate::task::{ExecutorId, InstanceId, Resources, TaskId, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -38,8 +38,9 @@ pub struct InstanceTally {
     /// Those of them that were cancelled, and those that failed.
     cancelled: RunSet,
     failed: RunSet,
-    /// Tasks that executors have.
+    /// Tasks that executors have, and the slots that they take, in thousandths.
     assigned: RunSet,
+    assigned_milli: u128,
     /// Tasks that have ended and run again.
     recomputing: RunSet,
 }
@@ -47,12 +48,30 @@ pub struct InstanceTally {
 impl InstanceTally {
     /// Tasks are assigned. Some may have ended in the same round: an executor came back
     /// with them and their results.
-    fn assign(&mut self, run: &Run) {
+    fn assign(&mut self, run: &Run, reserved: &Reserved) {
         let (first, count) = (run.first.0, run.count);
         let again = self.recomputing.within(first, count);
         for (first, count) in self.done.gaps(first, count).into_iter().chain(again) {
+            for (first, count) in self.assigned.gaps(first, count) {
+                let run = Run { first: TaskId(first), count, ..*run };
+                self.assigned_milli += reserved.all_milli(&run);
+            }
             self.assigned.insert(first, count);
         }
+    }
+
+    /// Executors do not have these tasks any more. Returns how many they had.
+    fn unassign(&mut self, run: &Run, reserved: &Reserved) -> u64 {
+        let (first, count) = (run.first.0, run.count);
+        for (first, count) in self.assigned.within(first, count) {
+            let run = Run { first: TaskId(first), count, ..*run };
+            self.assigned_milli = self.assigned_milli.saturating_sub(reserved.all_milli(&run));
+        }
+        self.assigned.remove(first, count)
+    }
+
+    fn unassign_all(&mut self) {
+        (self.assigned, self.assigned_milli) = (RunSet::default(), 0);
     }
 
     /// Tasks are retried: they have not ended any more.
@@ -69,6 +88,13 @@ impl InstanceTally {
     #[must_use]
     pub fn assigned(&self) -> u64 {
         self.assigned.len()
+    }
+
+    /// The slots that these take, in thousandths: as many as they reserve CPUs on all of their
+    /// nodes.
+    #[must_use]
+    pub fn assigned_milli(&self) -> u128 {
+        self.assigned_milli
     }
 
     /// Tasks that wait, ready or not.
@@ -109,6 +135,7 @@ pub struct Tally {
     pub span: Option<(Time, Time)>,
     /// Events that are known to be missing.
     pub missing: u64,
+    reserved: Reserved,
 }
 
 impl Tally {
@@ -126,20 +153,21 @@ impl Tally {
                 instance.submitted += count;
             }
             What::Assigned { run, .. } => {
-                self.instance(run.instance).assign(run);
+                self.instances.entry(run.instance).or_default().assign(run, &self.reserved);
             }
             What::Requeued { run, .. } => {
-                let instance = self.instance(run.instance);
-                instance.requeued += instance.assigned.remove(run.first.0, run.count);
+                let instance = self.instances.entry(run.instance).or_default();
+                instance.requeued += instance.unassign(run, &self.reserved);
             }
             What::Ended(ended) => self.ended(ended),
             What::Retried { run } => self.instance(run.instance).retry(run),
             What::InstanceGone { instance, .. } => {
                 let instance = self.instance(*instance);
                 instance.is_gone = true;
-                instance.assigned = RunSet::default();
+                instance.unassign_all();
                 instance.recomputing = RunSet::default();
             }
+            What::Reserves(reserves) => self.reserved.add(reserves),
             What::ExecutorJoined { executor, name, capacity, .. } => {
                 let joined = ExecutorTally {
                     name: name.clone(),
@@ -160,9 +188,7 @@ impl Tally {
             What::Missing { events } => self.missing = self.missing.saturating_add(*events),
             What::DispatcherStarted { .. } => {
                 // What executors had is assigned anew when they come back.
-                for instance in self.instances.values_mut() {
-                    instance.assigned = RunSet::default();
-                }
+                self.instances.values_mut().for_each(InstanceTally::unassign_all);
                 for executor in self.executors.values_mut() {
                     executor.gone.get_or_insert_with(|| (event.at, "the dispatcher ended".into()));
                 }
@@ -173,8 +199,8 @@ impl Tally {
                 instance.recomputing.insert(task.0, 1);
             }
             What::RecomputationEnded { run, .. } => {
-                let instance = self.instance(run.instance);
-                instance.assigned.remove(run.first.0, run.count);
+                let instance = self.instances.entry(run.instance).or_default();
+                instance.unassign(run, &self.reserved);
                 instance.recomputing.remove(run.first.0, run.count);
             }
             What::Sealed { .. }
@@ -185,10 +211,20 @@ impl Tally {
             | What::Prioritized { .. }
             | What::Waits(_)
             | What::Uses(_)
-            | What::Reserves(_)
             | What::Moved { .. }
             | What::Provisioned { .. } => {}
         }
+    }
+
+    /// The slots that all tasks of a run take together, in thousandths.
+    pub(super) fn all_milli(&self, run: &Run) -> u128 {
+        self.reserved.all_milli(run)
+    }
+
+    /// Forgets an instance that is gone.
+    pub(super) fn forget(&mut self, id: InstanceId) {
+        self.instances.remove(&id);
+        self.reserved.forget(id);
     }
 
     fn instance(&mut self, id: InstanceId) -> &mut InstanceTally {
@@ -200,8 +236,8 @@ impl Tally {
         let status = ended.outcome.status();
         let times = u128::from(count);
         let ran = u128::from(ended.run_micros()) * times;
-        let instance = self.instance(instance);
-        instance.assigned.remove(first.0, count);
+        let instance = self.instances.entry(instance).or_default();
+        instance.unassign(&ended.run, &self.reserved);
         instance.done.insert(first.0, count);
         match status {
             Status::Done => 0,

@@ -5,7 +5,7 @@ use falkon_core::events::{
     Event, Failures, History, Interval, Processors, SCALES_MICROS, Tally, What,
 };
 use falkon_core::result::Counts;
-use falkon_core::task::Time;
+use falkon_core::task::{MILLI, Time};
 
 #[derive(Debug, Default)]
 pub(super) struct Watched {
@@ -77,6 +77,8 @@ impl Watched {
             let levels = last.levels;
             assert_eq!(levels.queued, sum(|counts| counts.waiting + counts.ready));
             assert_eq!(levels.assigned, sum(|counts| counts.dispatched));
+            // Nobody says what tasks reserve here.
+            assert_eq!(levels.assigned_milli, u128::from(levels.assigned) * u128::from(MILLI));
             assert_eq!(levels.executors, dispatcher.executor_views().count() as u64);
             let cpus = dispatcher.executor_views().map(|view| view.capacity().cpus_milli);
             assert_eq!(levels.cpus_milli, cpus.map(u64::from).sum::<u64>());
@@ -88,13 +90,14 @@ impl Watched {
             ended.done += interval.ended.done;
             ended.failed += interval.ended.failed;
             ended.cancelled += interval.ended.cancelled;
-            ran += interval.run_micros;
+            ran += interval.processors.ran;
         }
         assert_eq!(ended, self.ended, "the history has other ends");
         let of_tally: u128 = self.tally.instances.values().map(|one| one.run_micros).sum();
-        assert!(ran <= of_tally, "the history has {ran} microseconds of {of_tally}");
+        let of_tally = of_tally * u128::from(MILLI);
+        assert!(ran <= of_tally, "the history has {ran} thousandths of microseconds of {of_tally}");
         for (at, Interval { processors, .. }) in self.history.intervals(0) {
-            let Processors { offered, taken, idle_while_waiting } = *processors;
+            let Processors { offered, taken, idle_while_waiting, .. } = *processors;
             assert!(taken + idle_while_waiting <= offered, "{processors:?} at {at:?}");
         }
         let failed: u64 = self.failures.groups().map(|(_, group)| group.count).sum();
