@@ -338,11 +338,14 @@ impl Dispatcher {
         let unoffered = self.unoffered.due().map(|at| (at, "need that nobody offers"));
         let unmet = self.unmet_due().map(|at| (at, "demand that relays are told"));
         let withdrawal = self.withdrawals.due().map(|at| (at, "tasks to take back"));
-        let tails = self.tails.due().map(|at| (at, "answer of a relay"));
         let gangs = self.gangs.due().map(|at| (at, "room that is kept for a gang"));
-        let all =
-            [executors, recovery, pages, lifetime, unoffered, unmet, withdrawal, tails, gangs];
-        all.into_iter().flatten().min()
+        let all = [executors, recovery, pages, lifetime, unoffered, unmet, withdrawal, gangs];
+        let due = all.into_iter().flatten().min();
+        match self.tails.due() {
+            // As mostly.
+            None => due,
+            Some(at) => due.into_iter().chain([(at, "answer of a relay")]).min(),
+        }
     }
 
     /// Does what is due at `now`. Calling it early does no harm.

@@ -37,7 +37,7 @@ impl Outbound {
 
     pub(super) fn pop(&mut self) -> Option<Action> {
         let action = self.actions.pop_front();
-        if self.actions.is_empty() && self.actions.capacity() > KEPT_ACTIONS_MAX {
+        if action.is_none() && self.actions.capacity() > KEPT_ACTIONS_MAX {
             self.actions = VecDeque::new();
         }
         action
