@@ -79,7 +79,7 @@ pub const GANG_NODES_MAX: u32 = 4096;
 pub const NODE_RANKS_MAX: u32 = 65_535;
 /// Questions about what tasks below relays write that have no answer yet.
 pub const TAIL_REQUESTS_MAX: usize = 4096;
-/// Those of one connection.
+/// Questions about what tasks write that one connection has asked and that have no answer yet.
 pub const PEER_TAIL_REQUESTS_MAX: usize = 64;
 /// How long a relay may take for an answer, beside the time that the question waits for
 /// something new.

@@ -15,7 +15,7 @@ mod sizes;
 mod unread;
 mod value;
 
-use crate::fixture::{Access, Random, Running, Site};
+use crate::fixture::{Access, Random, Running, Site, poll};
 use falkon_net::secure::Role;
 use falkon_trials::trial;
 use mangler::{Character, Ledger, Mangler};
@@ -48,6 +48,15 @@ const WILD: Character = Character {
     stalls: 40,
     hangs_up: 40,
 };
+
+/// Submits tasks that print `honest` when a file is there, and waits until two of them run; the
+/// others are queued.
+fn two_run(access: &Access<'_>, go: &Path, range: &str) -> String {
+    let script = format!("until [ -e {} ]; do sleep 0.05; done; echo honest", go.display());
+    let id = access.submit(&["--range", range, "--", "sh", "-c", &script]);
+    poll("two tasks run", || access.instance(&id)["dispatched"] == 2);
+    id
+}
 
 fn duration() -> Duration {
     let seconds = std::env::var("FALKON_HOSTILE_SECONDS").ok();

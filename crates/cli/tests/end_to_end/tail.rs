@@ -11,7 +11,7 @@ fn two_lines(gate: &Path) -> String {
 }
 
 /// Waits until a task has begun to write.
-fn wait_for_output(access: &Access<'_>, task: &str, text: &str) {
+pub(crate) fn wait_for_output(access: &Access<'_>, task: &str, text: &str) {
     poll("it writes", || {
         let ran = access.run("tail", &[task]);
         ran.succeeded() && ran.text() == text

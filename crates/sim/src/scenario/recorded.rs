@@ -16,7 +16,8 @@ pub struct Recorded {
     tasks: u64,
     /// Nanoseconds for which all ran.
     work: u128,
-    /// What they reserve, likewise; one CPU each behind the last.
+    /// The reservations of tasks, as runs like those before; tasks behind the last run reserve one
+    /// CPU.
     reserved: Vec<(u64, Reserved)>,
     needs: Needs,
 }

@@ -1,8 +1,8 @@
 //! A relay that lies: about the nodes below it, about tasks of others, and about what it was
 //! asked. It harms the tasks that it was given, until it is gone; nobody else's.
 
-use super::still_runs;
-use crate::fixture::{Site, poll};
+use super::{still_runs, two_run};
+use crate::fixture::Site;
 use falkon_core::data::object::ObjectId;
 use falkon_core::data::stage::Changes;
 use falkon_core::dispatch::{
@@ -42,7 +42,7 @@ fn endless(process: u64) -> Subtree {
     }
 }
 
-/// What it says of what is below it, for people.
+/// A survey whose names are hostile and whose numbers are the largest.
 fn survey() -> Survey {
     let name = "\u{1b}]0;x\u{7}<img src=x onerror=hacked=1>".to_owned();
     let most = u64::MAX;
@@ -68,10 +68,8 @@ fn a_relay_that_lies_harms_nobody_else() {
     let _executor = dispatcher.executor("one", &["--slots", "2"]);
     let access = dispatcher.access();
     let go = site.path("go");
-    let script = format!("until [ -e {} ]; do sleep 0.05; done; echo honest", go.display());
-    let others = access.submit(&["--range", "1-2", "--", "sh", "-c", &script]);
+    let others = two_run(&access, &go, "1-2");
     let instance = InstanceId(others.parse().unwrap());
-    poll("two tasks run", || access.instance(&others)["dispatched"] == 2);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let file = AccessFile::load(&dispatcher.access_of("access-executor.json").file).unwrap();
     let ranges: [(u64, u64); 5] =

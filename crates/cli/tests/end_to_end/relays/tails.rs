@@ -1,16 +1,9 @@
 //! `falkon tail` of tasks below relays: the relays go to the executors.
 
 use super::{Relay, wait_for_nodes};
-use crate::fixture::{Access, Site, poll};
+use crate::fixture::{Site, poll};
+use crate::tail::wait_for_output;
 use falkon_trials::trial;
-
-/// Waits until a task has written that much.
-fn wait_for_output(access: &Access<'_>, task: &str, text: &str) {
-    poll("it writes", || {
-        let ran = access.run("tail", &[task]);
-        ran.succeeded() && ran.text() == text
-    });
-}
 
 #[trial]
 fn what_tasks_write_below_relays_is_shown_while_they_run() {
