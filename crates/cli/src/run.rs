@@ -337,13 +337,12 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         Err(exit) => return exit,
     };
     let elsewhere = !args.clusters.is_empty() || !launches.is_empty();
+    let only_json = args.output.json && kept.is_none();
+    let bytes_max = if only_json { TEXT_BYTES_MAX } else { u64::MAX };
+    let fetching = Fetching::new(Level::Encrypt, kept, bytes_max);
     let origin = match &launches[..] {
-        [] => Origin::Here(overflow.clone()),
-        _ => {
-            let only_json = args.output.json && kept.is_none();
-            let bytes_max = if only_json { TEXT_BYTES_MAX } else { u64::MAX };
-            Origin::Executors(Fetching::new(Level::Encrypt, kept, bytes_max))
-        }
+        [] => Origin::Here(fetching, overflow.clone()),
+        _ => Origin::Executors(fetching),
     };
     if !launches.is_empty() {
         let started = match embedded.listen().await {

@@ -283,6 +283,14 @@ impl Dispatcher {
                 self.staged.close(connection);
                 self.closed(connection);
             }
+            Event::ReleaseOutput { connection, request, instance, runs } => {
+                let attached = self.attach(connection, instance);
+                let done = attached.map(|()| self.release_outputs(instance, &runs));
+                self.reply_done(connection, request, done);
+            }
+            Event::ReadOutput { connection, request, question } => {
+                self.read_output(connection, request, question);
+            }
             Event::AskTail { connection, request, question } => {
                 self.ask_tail(connection, request, question);
             }

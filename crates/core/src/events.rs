@@ -348,6 +348,7 @@ impl Event {
             | Record::Values { .. }
             | Record::Paged { .. }
             | Record::Outputs { .. }
+            | Record::OutputReleased { .. }
             | Record::Restored { .. }
             | Record::Remembered(_)
             | Record::Forgotten { .. } => {}

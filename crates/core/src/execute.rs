@@ -21,7 +21,7 @@ mod idle;
 mod leave;
 mod load;
 mod orders;
-mod overflows;
+pub(crate) mod overflows;
 mod pace;
 mod pins;
 mod room;

@@ -20,6 +20,7 @@
 
 mod answers;
 mod holdings;
+mod kept;
 mod ledger;
 mod notes;
 mod outgoing;
@@ -49,7 +50,7 @@ use crate::task::{InstanceId, Resources, Rows, Submission, TaskId, TaskKey, Time
 use ledger::Ledger;
 pub use notes::Note;
 use outgoing::{Outgoing, Tasks};
-use results::{Results, is_unstarted, without_overflow};
+use results::{Results, is_unstarted};
 use session::Session;
 use staged::Staged;
 use std::collections::VecDeque;
@@ -127,6 +128,8 @@ pub enum Action {
     Withdraw(u64),
     /// The dispatcher below may forget so many task results, from the first.
     Acknowledge(u64),
+    /// Nobody needs the long output of tasks below any more: runs of them, as (first, count).
+    Release(Vec<(u64, u64)>),
     /// Tell the dispatcher below which tasks wait above: instead of what it was told
     /// before.
     Unmet(Vec<Waiting>),
@@ -155,6 +158,7 @@ pub struct Relay {
     outgoing: Outgoing,
     ledger: Ledger,
     results: Results,
+    kept: kept::Kept,
     /// Tasks, by their numbers below, that the dispatcher above has cancelled.
     cancelling: RunSet,
     /// When submissions that were refused are sent again.
@@ -191,6 +195,7 @@ impl Relay {
             outgoing: Outgoing::default(),
             ledger: Ledger::default(),
             results: Results::default(),
+            kept: kept::Kept::default(),
             cancelling: RunSet::default(),
             retry_at: None,
             unmet: Vec::new(),
@@ -216,17 +221,21 @@ impl Relay {
             Note::Gone { below, count } => {
                 let _ = self.ledger.take_below(below, count);
             }
+            Note::Salt(_) | Note::Kept { .. } | Note::Released { .. } => self.kept.recover(note),
         }
     }
 
     /// The relay has this instance below, which has accepted so many tasks so far.
     /// Before the first event, and again whenever the connection below was lost and
     /// is there again: without a session above, which begins anew then. All results
-    /// that are not acknowledged follow.
-    pub fn begin(&mut self, instance: InstanceId, accepted: u64) {
+    /// that are not acknowledged follow. Returns what to write down before anything else.
+    pub fn begin(&mut self, instance: InstanceId, accepted: u64) -> Vec<Note> {
         debug_assert!(!self.session.is_connected);
+        let mut notes = Vec::new();
         if self.instance != Some(instance) {
-            self.recover(Note::Instance(instance));
+            let salt = self.process.wrapping_add(self.now.0);
+            notes = vec![Note::Instance(instance), Note::Salt(salt)];
+            notes.iter().for_each(|note| self.recover(*note));
         }
         let _ = self.ledger.take_below(accepted, u64::MAX - accepted);
         self.outgoing = Outgoing::new(accepted);
@@ -239,6 +248,7 @@ impl Relay {
         if self.has_unmet() {
             self.actions.push_back(Action::Unmet(self.unmet.clone()));
         }
+        notes
     }
 
     /// The number of the dispatcher that an earlier process had above, in halves.
@@ -274,6 +284,14 @@ impl Relay {
         Some(TaskKey { instance: self.instance?, task: TaskId(below) })
     }
 
+    /// The task of its instance below whose long output has this number above; `None` if that
+    /// instance is gone.
+    #[must_use]
+    pub fn kept(&self, output: u64) -> Option<TaskKey> {
+        let task = TaskId(self.kept.task(output)?);
+        Some(TaskKey { instance: self.instance?, task })
+    }
+
     /// How many tasks it answers for.
     #[must_use]
     pub fn tasks(&self) -> u64 {
@@ -287,7 +305,7 @@ impl Relay {
         let instance = self.instance.map(Note::Instance);
         let upstream = self.upstream.map(|(high, low)| Note::Upstream { high, low });
         let head = [Note::Identity(self.identity)].into_iter().chain(upstream).chain(instance);
-        head.chain(self.ledger.notes()).collect()
+        head.chain(self.ledger.notes()).chain(self.kept.notes()).collect()
     }
 
     /// How the relay's instance below behaves: it is destroyed when the relay was away
@@ -301,6 +319,7 @@ impl Relay {
             fail_unschedulable_micros: Some(RELAY_UNOFFERED_MICROS),
             lease_micros,
             keep: Keep::Forever,
+            keep_output: true,
             policy: PolicyOptions { policy: PolicyName::MaxComputeUtil, ..Default::default() },
             ..InstanceOptions::default()
         }
@@ -413,6 +432,7 @@ impl Relay {
         self.survey.connected();
         self.holdings.connected();
         self.staged.connected();
+        self.kept.tell_anew();
         self.ahead_micros = above.0.cast_signed().wrapping_sub(self.now.0.cast_signed());
         // The dispatcher may be another one, to which these numbers mean nothing.
         self.outgoing.forget_all();
@@ -449,6 +469,7 @@ impl Relay {
         if tells_subtree {
             self.updates.heartbeat();
         } else if !self.holdings.has_news()
+            && !self.kept.is_telling()
             && self.reports_held_until().is_some_and(|until| until > self.now)
         {
             return None;
@@ -458,7 +479,8 @@ impl Relay {
             true => Default::default(),
             false => (self.holdings.changes(), self.staged.next(&self.ledger)),
         };
-        let mut update = self.updates.next_update(holdings, Vec::new(), staged, (None, None))?;
+        let kept = self.kept.next();
+        let mut update = self.updates.next_update(holdings, kept, staged, (None, None))?;
         if tells_subtree {
             update.subtree = self.subtree.clone().map(Box::new);
             self.session.is_subtree_told = true;
@@ -490,6 +512,9 @@ impl Relay {
         let acknowledged = self.updates.acknowledged(order.acknowledged);
         let tasks = acknowledged.iter().map(|report| u128::from(report.count)).sum();
         self.results.acknowledged(tasks);
+        let kept = self.kept.acknowledged(&acknowledged);
+        self.note(kept);
+        self.release(&order.discard);
         order.prepare.into_iter().for_each(|prepare| self.outgoing.prepare(prepare));
         order.assign.into_iter().for_each(|assigned| self.enqueue(assigned));
         for held in &order.cancel {
@@ -544,6 +569,21 @@ impl Relay {
         if !self.outgoing.push(batch, Tasks { held, class, rows, data }) {
             let error = "the relay was never sent a sound template of this task";
             self.report_unrun(held, Outcome::NotRun, Some(error.to_owned()));
+        }
+    }
+
+    /// The dispatcher above needs long output no more: numbers, as (first, count).
+    fn release(&mut self, numbers: &[(u64, u64)]) {
+        let (below, notes) = self.kept.discard(numbers);
+        self.note(notes);
+        if !below.is_empty() {
+            self.actions.push_back(Action::Release(below));
+        }
+    }
+
+    fn note(&mut self, notes: Vec<Note>) {
+        if !notes.is_empty() {
+            self.actions.push_back(Action::Note(notes));
         }
     }
 
@@ -629,7 +669,7 @@ impl Relay {
             for (below, held) in self.ledger.take_below(first, count) {
                 for (at, count) in self.cancelling.within(below, held.count) {
                     let held = Held { first: TaskId(held.first.0 + (at - below)), count, ..held };
-                    self.report(held, finished);
+                    self.report(held, at, finished);
                     reported += count;
                 }
                 for (at, count) in self.cancelling.gaps(below, held.count) {
@@ -637,23 +677,30 @@ impl Relay {
                     if is_unstarted(finished) {
                         self.updates.give_back(held);
                     } else {
-                        self.report(held, finished);
+                        self.report(held, at, finished);
                         reported += count;
                     }
                 }
             }
             self.cancelling.remove(first, count);
+            let keeps = |detail: &Arc<Detail>| detail.overflows() != [None, None];
+            if reported == 0 && finished.detail.as_ref().is_some_and(keeps) {
+                // The dispatcher above does not hear of it.
+                self.actions.push_back(Action::Release(vec![(first, count)]));
+            }
             self.results.delivered(end, (first, count), reported);
         }
     }
 
-    fn report(&mut self, held: Held, finished: &Finished) {
+    /// Reports how tasks have ended, the first of which has this number below.
+    fn report(&mut self, held: Held, below: u64, finished: &Finished) {
         let outcome = match finished.outcome {
             // How it ended is not known any more.
             Outcome::Unreadable => Outcome::Lost,
             outcome => outcome,
         };
-        let detail = finished.detail.clone().map(without_overflow);
+        let (identity, detail) = (self.identity, finished.detail.clone());
+        let detail = detail.map(|detail| self.kept.rename(identity, below, detail));
         self.push_report(held, outcome, (finished.started, finished.ended), detail);
     }
 

@@ -1,4 +1,4 @@
-//! What a running task has written: questions about it, and their answers.
+//! What a task has written: questions about it, and their answers.
 
 use crate::result::Stream;
 use crate::task::TaskKey;
@@ -21,6 +21,32 @@ pub struct TailQuestion {
     /// How long to wait for something new, in milliseconds; at most
     /// [`TAIL_PATIENCE_MS_MAX`].
     pub patience_ms: u32,
+}
+
+/// A question about long output of a task that has ended below a relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutputQuestion {
+    /// The task.
+    pub task: TaskKey,
+    /// The stream.
+    pub stream: Stream,
+    /// The first byte that is asked for.
+    pub from: u64,
+    /// How many bytes; at most [`TAIL_PART_BYTES_MAX`] come.
+    pub count: u64,
+}
+
+/// The same question to the relay that said that it keeps the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptQuestion {
+    /// The number that the relay gave it.
+    pub output: u64,
+    /// The stream.
+    pub stream: Stream,
+    /// The first byte that is asked for.
+    pub from: u64,
+    /// How many bytes, at most [`TAIL_PART_BYTES_MAX`].
+    pub count: u64,
 }
 
 /// How a task is whose output was asked for.

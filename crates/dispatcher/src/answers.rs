@@ -33,6 +33,7 @@ pub(super) fn is_question(message: &FromClient) -> bool {
             | FromClient::ReachOutput { .. }
             | FromClient::ReachTail { .. }
             | FromClient::AskTail { .. }
+            | FromClient::ReadOutput { .. }
             | FromClient::Subtree { .. }
             | FromClient::Provision { ask: ProvisionAsk::Status { .. }, .. }
     )

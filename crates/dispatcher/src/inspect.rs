@@ -156,20 +156,19 @@ impl Driver {
         task: TaskId,
         stream: Stream,
     ) -> ToClient {
-        // Without an identity all executors are in this process.
+        let (number, access) = match self.core.reach_output(instance, task, stream) {
+            Ok((overflow, access)) => (overflow.number, access),
+            Err(error) => return ToClient::Refused { request, reason: Refusal::Access(error) },
+        };
+        // Without an identity the executor is in this process.
         let Some(identity) = &self.identity else {
             return ToClient::Refused { request, reason: Refusal::NotAllowed };
         };
-        match self.core.reach_output(instance, task, stream) {
-            Ok((overflow, access)) => {
-                let expires = self.clock.now().after(TICKET_MICROS);
-                let object = output_id(instance, task, stream, overflow.number);
-                let claims = Claims { purpose: VisitPurpose::Output, object, expires };
-                let ticket = claims.ticket(&identity.peer_secret());
-                ToClient::Reached { request, ticket, access: vec![access] }
-            }
-            Err(error) => ToClient::Refused { request, reason: Refusal::Access(error) },
-        }
+        let expires = self.clock.now().after(TICKET_MICROS);
+        let object = output_id(instance, task, stream, number);
+        let claims = Claims { purpose: VisitPurpose::Output, object, expires };
+        let ticket = claims.ticket(&identity.peer_secret());
+        ToClient::OutputReached { request, ticket, access, number }
     }
 
     /// A ticket for what a task writes, and where to go with it.

@@ -639,6 +639,10 @@ impl Driver {
                     let message = Outgoing::Executor(ToExecutor::AskTail { number, question });
                     self.outgoing.push((connection, message));
                 }
+                Action::AskKept { connection, number, question } => {
+                    let message = Outgoing::Executor(ToExecutor::ReadOutput { number, question });
+                    self.outgoing.push((connection, message));
+                }
                 Action::Refuse { connection, error } => {
                     let reason = error.to_string();
                     (self.log)(&format!("refused an executor: {reason}"));

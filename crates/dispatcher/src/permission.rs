@@ -23,6 +23,8 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         | FromClient::ReachOutput { instance, .. }
         | FromClient::ReachTail { instance, .. }
         | FromClient::AskTail { instance, .. }
+        | FromClient::ReadOutput { instance, .. }
+        | FromClient::ReleaseOutput { instance, .. }
         | FromClient::Explain { instance, .. }
         | FromClient::Tasks { instance, .. } => Some(*instance),
         FromClient::Status { instance, .. }
@@ -63,6 +65,8 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::ReachOutput { request, .. }
         | FromClient::ReachTail { request, .. }
         | FromClient::AskTail { request, .. }
+        | FromClient::ReadOutput { request, .. }
+        | FromClient::ReleaseOutput { request, .. }
         | FromClient::Provision { request, .. }
         | FromClient::Subtree { request, .. }
         | FromClient::Withdraw { request, .. }

@@ -5,7 +5,7 @@ use super::{Driver, answers, permission};
 use falkon_core::data::object::Object;
 use falkon_core::dispatch::{AckEvent, ConnectionId, Event, Purpose};
 use falkon_core::limits::URL_BYTES_MAX;
-use falkon_core::tail::TailQuestion;
+use falkon_core::tail::{OutputQuestion, TailQuestion};
 use falkon_core::task::{TaskKey, Time};
 use falkon_net::ids::object_id;
 use falkon_provision::AskError;
@@ -171,6 +171,14 @@ impl Driver {
                 let task = TaskKey { instance, task };
                 let question = TailQuestion { task, stream, from, patience_ms };
                 Event::AskTail { connection, request, question }
+            }
+            FromClient::ReadOutput { request, instance, task, stream, from, count } => {
+                let task = TaskKey { instance, task };
+                let question = OutputQuestion { task, stream, from, count };
+                Event::ReadOutput { connection, request, question }
+            }
+            FromClient::ReleaseOutput { request, instance, runs } => {
+                Event::ReleaseOutput { connection, request, instance, runs }
             }
             FromClient::Pause { request, instance, is_paused } => {
                 Event::Pause { connection, request, instance, is_paused }

@@ -22,6 +22,7 @@ impl Classify for Outgoing {
                 ToExecutor::Welcome { .. }
                 | ToExecutor::Unmet { .. }
                 | ToExecutor::AskTail { .. }
+                | ToExecutor::ReadOutput { .. }
                 | ToExecutor::Refused { .. },
             ) => Traffic::Tasks(0),
             Outgoing::Client(ToClient::Accepted { count, .. }) => Traffic::Acceptance(*count),

@@ -396,7 +396,9 @@ impl Driver {
                         }
                         ToExecutor::Refused { reason } => self.refused = Some(reason),
                         // It gets no nodes.
-                        ToExecutor::Unmet { .. } | ToExecutor::AskTail { .. } => {}
+                        ToExecutor::Unmet { .. }
+                        | ToExecutor::AskTail { .. }
+                        | ToExecutor::ReadOutput { .. } => {}
                         ToExecutor::Order(order) => {
                             self.core.handle(self.clock.now(), Event::Order(order));
                         }

@@ -218,6 +218,7 @@ async fn read(
                 | ToClient::Found { request, .. }
                 | ToClient::Forgotten { request, .. }
                 | ToClient::Reached { request, .. }
+                | ToClient::OutputReached { request, .. }
                 | ToClient::Tail { request, .. }
                 | ToClient::Provision { request, .. }
                 | ToClient::Subtree { request, .. }

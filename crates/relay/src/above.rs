@@ -3,7 +3,7 @@
 use super::Upstream;
 use falkon_core::dispatch::Order;
 use falkon_core::provision::Waiting;
-use falkon_core::tail::TailQuestion;
+use falkon_core::tail::{KeptQuestion, TailQuestion};
 use falkon_core::task::Time;
 use falkon_net::Log;
 use falkon_net::secure::{ConnectError, FrameReader, FrameWriter, Role, connect, connect_through};
@@ -30,6 +30,7 @@ pub(super) enum FromAbove {
     Unmet(Vec<Waiting>),
     /// The number of a question, and what is asked.
     AskTail(u64, TailQuestion),
+    ReadOutput(u64, KeptQuestion),
     /// It does not take the relay in; why.
     Refused(String),
     /// It cannot be reached at all.
@@ -139,6 +140,9 @@ async fn read(
                 Ok(ToExecutor::Unmet { waiting }) => messages.push(FromAbove::Unmet(waiting)),
                 Ok(ToExecutor::AskTail { number, question }) => {
                     messages.push(FromAbove::AskTail(number, question));
+                }
+                Ok(ToExecutor::ReadOutput { number, question }) => {
+                    messages.push(FromAbove::ReadOutput(number, question));
                 }
                 Ok(ToExecutor::Refused { reason }) => messages.push(FromAbove::Refused(reason)),
                 Err(error) => return Some(format!("it sent what is no message: {error}")),

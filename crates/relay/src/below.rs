@@ -103,6 +103,7 @@ async fn speak(
                 let _ = answer.send(FromBelow::Event(Event::Withdrawn(runs)));
             }
             Action::Unmet(waiting) => client.tell_unmet(waiting).await?,
+            Action::Release(runs) => client.release_output(instance, runs).await?,
             Action::Acknowledge(upto) => client.acknowledge(instance, upto).await?,
             Action::Note(_) | Action::Join(_) | Action::Update(_) | Action::Left => {}
         }

@@ -12,7 +12,7 @@ use attach::{Attached, Way};
 use below::{Below, FromBelow};
 use falkon_core::dispatch::Delivery;
 use falkon_core::relay::{Action, Event, Note, Relay};
-use falkon_core::tail::TailQuestion;
+use falkon_core::tail::{KeptQuestion, OutputQuestion, TailQuestion};
 use falkon_net::Log;
 use falkon_net::client::{Client, ClientError, Deliveries};
 use falkon_net::clock::{Alarm, Clock};
@@ -250,10 +250,9 @@ impl Driver {
         let Attached { client, deliveries, instance, accepted, now, below } = attached;
         let (subtree, holdings, survey) = below;
         self.clock = Clock::reading(self.clock.now().max(now));
-        let is_new = self.relay.instance() != Some(instance);
-        self.relay.begin(instance, accepted);
-        if is_new {
-            self.notes.write(vec![Note::Instance(instance)], &self.relay).await;
+        let noted = self.relay.begin(instance, accepted);
+        if !noted.is_empty() {
+            self.notes.write(noted, &self.relay).await;
         }
         self.tell(Event::Holdings(holdings));
         self.tell(Event::Survey(survey));
@@ -292,6 +291,12 @@ impl Driver {
                         let task = self.relay.below(question.task);
                         let asked = task.map(|task| TailQuestion { task, ..question });
                         tails.ask(number, asked, below.client());
+                    }
+                    Some(FromAbove::ReadOutput(number, question)) => {
+                        let KeptQuestion { output, stream, from, count } = question;
+                        let task = self.relay.kept(output);
+                        let asked = task.map(|task| OutputQuestion { task, stream, from, count });
+                        tails.read(number, asked, below.client());
                     }
                     Some(FromAbove::Refused(why)) => return Err(RelayError::Refused(why)),
                     Some(FromAbove::Failed(error)) => return Err(RelayError::Connect(error)),

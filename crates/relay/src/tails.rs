@@ -1,17 +1,20 @@
-//! What tasks below write: the dispatcher above asks, and the relay goes to the executor, or
-//! has the relay below it asked.
+//! What tasks below write, and have written: the dispatcher above asks, and the relay goes to
+//! the executor, or has the relay below it asked.
 //!
 //! Each question is a task of its own, so that one executor that does not answer holds up
 //! nothing else.
 
-use falkon_core::dispatch::AccessError;
+use falkon_core::dispatch::{Access, AccessError};
 use falkon_core::result::shortened;
-use falkon_core::tail::{Tail, TailQuestion, TailState};
-use falkon_data::peer::{Peer, Visitor};
+use falkon_core::tail::{OutputQuestion, Tail, TailQuestion, TailState};
+use falkon_core::task::TaskKey;
+use falkon_data::object::Landing;
+use falkon_data::peer::{Peer, PeerError, Piece, Visitor};
 use falkon_net::client::{Client, ClientError};
-use falkon_net::ids::tail_id;
+use falkon_net::ids::{output_id, tail_id};
 use falkon_net::secure::{Level, VisitPurpose};
 use falkon_wire::message::{FromExecutor, Refusal};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -40,16 +43,33 @@ impl Tails {
     /// Asks below about a task of the relay's instance there.
     pub(super) fn ask(&mut self, number: u64, question: Option<TailQuestion>, below: &Client) {
         let (level, client) = (self.level, below.clone());
+        let patience_ms = question.map_or(0, |question| question.patience_ms);
+        // Without one the task has ended, or has not got a number yet.
+        let asking = question.map(|question| async move { ask(level, &client, question).await });
+        self.put(number, patience_ms, asking);
+    }
+
+    /// Reads long output of a task of the relay's instance below.
+    pub(super) fn read(&mut self, number: u64, question: Option<OutputQuestion>, below: &Client) {
+        let (level, client) = (self.level, below.clone());
+        let reading = question.map(|question| async move { read(level, &client, question).await });
+        self.put(number, 0, reading);
+    }
+
+    fn put(
+        &mut self,
+        number: u64,
+        patience_ms: u32,
+        asking: Option<impl Future<Output = Told> + Send + 'static>,
+    ) {
         let is_busy = self.open.len() >= QUESTIONS_MAX;
         self.open.spawn(async move {
-            let told = match question {
-                // It has ended, or has not got a number yet.
+            let told = match asking {
                 None => Ok(Tail::without_bytes(TailState::Gone)),
                 Some(_) if is_busy => Err(unreached("", "too many others ask it")),
-                Some(question) => {
-                    let limit = u64::from(question.patience_ms) + ANSWER_MS_MAX;
-                    let asking = ask(level, &client, question);
-                    let told = tokio::time::timeout(Duration::from_millis(limit), asking).await;
+                Some(asking) => {
+                    let limit = Duration::from_millis(u64::from(patience_ms) + ANSWER_MS_MAX);
+                    let told = tokio::time::timeout(limit, asking).await;
                     told.unwrap_or_else(|_| Err(unreached("", "it has not answered in time")))
                 }
             };
@@ -108,14 +128,7 @@ async fn ask(level: Level, client: &Client, question: TailQuestion) -> Told {
         }
         Err(error) => return Err(refused(error)),
     };
-    let name = access.name;
-    if access.serves.address.is_empty() {
-        return Err(unreached(&name, "it does not listen for others"));
-    }
-    let peer = Peer {
-        address: access.serves.address,
-        fingerprint: access.serves.fingerprint.as_slice().try_into().ok(),
-    };
+    let (name, peer) = peer_of(access)?;
     let id = tail_id(key.instance, key.task, stream);
     let visitor = Visitor::new(level, VisitPurpose::Tail, id, &ticket);
     let asked = async {
@@ -123,6 +136,49 @@ async fn ask(level: Level, client: &Client, question: TailQuestion) -> Told {
         visit.ask(from, Duration::from_millis(u64::from(patience_ms))).await
     };
     asked.await.map_err(|error| unreached(&name, error))
+}
+
+/// Reads of the executor that keeps the output, or has whoever can read of it.
+async fn read(level: Level, client: &Client, question: OutputQuestion) -> Told {
+    let OutputQuestion { task: TaskKey { instance, task }, stream, from, count } = question;
+    let (ticket, access, number) = match client.reach_output(instance, task, stream).await {
+        Ok(found) => found,
+        Err(ClientError::Refused(Refusal::Access(AccessError::Below(_)))) => {
+            return client.read_output(question).await.map_err(refused);
+        }
+        Err(error) => return Err(refused(error)),
+    };
+    let (name, peer) = peer_of(access)?;
+    let object = output_id(instance, task, stream, number);
+    let visitor = Visitor::new(level, VisitPurpose::Output, object, &ticket);
+    let piece = Piece { object, offset: from, length: Some(count), size: None };
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let taking = Arc::clone(&taken);
+    let landing = Landing::taking(
+        move |bytes| {
+            taking.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+            Ok(())
+        },
+        |_| {},
+    );
+    match visitor.fetcher().fetch(&peer, &piece, &landing).await {
+        Ok(_) => {}
+        Err(PeerError::Gone) => return Ok(Tail::without_bytes(TailState::Gone)),
+        Err(error) => return Err(unreached(&name, error)),
+    }
+    let bytes = std::mem::take(&mut *taken.lock().unwrap_or_else(PoisonError::into_inner));
+    let total_bytes = from.saturating_add(bytes.len() as u64);
+    Ok(Tail { state: TailState::Ended, is_cut: false, total_bytes, bytes })
+}
+
+/// An executor's name, and where to visit it.
+fn peer_of(access: Access) -> Result<(String, Peer), AccessError> {
+    let Access { name, serves, .. } = access;
+    if serves.address.is_empty() {
+        return Err(unreached(&name, "it does not listen for others"));
+    }
+    let fingerprint = serves.fingerprint.as_slice().try_into().ok();
+    Ok((name, Peer { address: serves.address, fingerprint }))
 }
 
 /// The dispatcher below refuses, or the connection to it is lost.

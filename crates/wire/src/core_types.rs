@@ -27,7 +27,7 @@ use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, ResourceUsage, Stream,
     Tries,
 };
-use falkon_core::tail::{Tail, TailQuestion, TailState};
+use falkon_core::tail::{KeptQuestion, Tail, TailQuestion, TailState};
 use falkon_core::task::{
     After, AllocationId, Everywhere, ExecutorId, InstanceId, Kind, Range, Resources, Rows,
     Submission, SubmissionError, SubmissionPart, TaskClass, TaskId, TaskKey, Time,
@@ -158,6 +158,7 @@ wire_enum!(AccessError {
 });
 wire_struct!(TaskKey { instance, task });
 wire_struct!(TailQuestion { task, stream, from, patience_ms });
+wire_struct!(KeptQuestion { output, stream, from, count });
 wire_struct!(Tail { state, is_cut, total_bytes, bytes });
 wire_struct!(Explained { task, count, obstacles });
 wire_struct!(Idle { reason, tasks, executors, cpus_milli, some });
@@ -249,6 +250,7 @@ wire_struct!(InstanceOptions {
     policy,
     lease_micros,
     keep,
+    keep_output,
 });
 wire_struct!(Assigned { batch, instance, first, count, class, tries, rows, data });
 wire_struct!(Prepare { batch, template, classes, everywhere });
@@ -322,6 +324,9 @@ wire_enum!(Note {
     2 => Sent { below, held },
     3 => Gone { below, count },
     4 => Upstream { high, low },
+    5 => Salt(salt),
+    6 => Kept { first, count },
+    7 => Released { first, count },
 });
 wire_struct!(Join { incarnation, name, capacity, held, reports, serves, cache, lease, gangs });
 wire_struct!(GangKey { instance, task, tries });
@@ -363,6 +368,7 @@ wire_enum!(Record {
     22 => Drained { incarnation, is_drained },
     23 => Prioritized { instance, priority },
     24 => Retried { instance, since, runs },
+    25 => OutputReleased { instance, runs },
 });
 wire_struct!(Remembered { url, readers, executors, read, size });
 wire_struct!(Attempts { instance, first, count, tries, executor });

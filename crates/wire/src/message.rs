@@ -221,7 +221,7 @@ pub enum FromClient {
         purpose: Purpose,
     },
     /// Ask whom to go to for all that a task wrote, if its executor keeps it.
-    /// Answer: [`ToClient::Reached`].
+    /// Answer: [`ToClient::OutputReached`].
     ReachOutput {
         /// Comes back in the answer.
         request: u64,
@@ -258,6 +258,31 @@ pub enum FromClient {
         from: u64,
         /// How long to wait for something new, in milliseconds.
         patience_ms: u32,
+    },
+    /// Read long output of a task that has ended below a relay. Answer: [`ToClient::Tail`].
+    ReadOutput {
+        /// Comes back in the answer.
+        request: u64,
+        /// The task's instance.
+        instance: InstanceId,
+        /// The task.
+        task: TaskId,
+        /// The stream.
+        stream: Stream,
+        /// The first byte asked for.
+        from: u64,
+        /// How many bytes, at most.
+        count: u64,
+    },
+    /// Nobody needs the long output of these tasks any more, in an instance with
+    /// `keep_output`. Answer: [`ToClient::Done`].
+    ReleaseOutput {
+        /// Comes back in the answer.
+        request: u64,
+        /// The instance.
+        instance: InstanceId,
+        /// The tasks, as (first, count).
+        runs: Vec<(u64, u64)>,
     },
     /// Ask what nodes there are, for a relay that lends them. Answer: [`ToClient::Subtree`].
     Subtree {
@@ -329,6 +354,8 @@ wire_enum!(FromClient {
     26 => ExplainIdle { request },
     27 => AwaitStaged { request, instance },
     28 => AskTail { request, instance, task, stream, from, patience_ms },
+    29 => ReadOutput { request, instance, task, stream, from, count },
+    30 => ReleaseOutput { request, instance, runs },
 });
 
 /// The number of a request, from the beginning of a message that need not be
@@ -426,7 +453,7 @@ pub enum ToClient {
         /// Of how many names.
         names: u64,
     },
-    /// Whom to go to with a data object, or for output.
+    /// Whom to go to with a data object, or for what a task writes.
     Reached {
         /// Of the question.
         request: u64,
@@ -434,6 +461,17 @@ pub enum ToClient {
         ticket: Ticket,
         /// To whom, in this order.
         access: Vec<Access>,
+    },
+    /// Whom to go to for long output.
+    OutputReached {
+        /// Of the question.
+        request: u64,
+        /// The proof to present there.
+        ticket: Ticket,
+        /// To whom.
+        access: Access,
+        /// The number that the output has there.
+        number: u64,
     },
     /// What a task below a relay has written.
     Tail {
@@ -545,6 +583,7 @@ wire_enum!(ToClient {
     18 => Idle { request, idle },
     19 => Staged { request, staged, unstaged },
     20 => Tail { request, tail },
+    21 => OutputReached { request, ticket, access, number },
 });
 
 impl ToClient {
@@ -553,7 +592,9 @@ impl ToClient {
     #[must_use]
     pub fn has_secret(&self) -> bool {
         match self {
-            ToClient::Created { .. } | ToClient::Reached { .. } => true,
+            ToClient::Created { .. }
+            | ToClient::Reached { .. }
+            | ToClient::OutputReached { .. } => true,
             ToClient::Accepted { .. }
             | ToClient::Done { .. }
             | ToClient::Refused { .. }

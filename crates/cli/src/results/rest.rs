@@ -1,11 +1,13 @@
 //! The output of a task beyond the first bytes, which come with its result:
-//! kept by the executor that ran it, and read through that. A path from outside
+//! kept by the executor that ran it, and read through that, or through the relay
+//! above it. A path from outside
 //! is never opened, only files that this process made itself.
 
 use crate::exit::Exit;
 use falkon_core::dispatch::AccessError;
 use falkon_core::result::{Captured, Detail, Stream};
-use falkon_core::task::{InstanceId, TaskId};
+use falkon_core::tail::{OutputQuestion, TAIL_PART_BYTES_MAX, TailState};
+use falkon_core::task::{InstanceId, TaskId, TaskKey};
 use falkon_data::object::Landing;
 use falkon_data::overflow::{OverflowDirectory, OwnFile};
 use falkon_data::peer::{Peer, PeerError, Piece, Visitor};
@@ -16,8 +18,13 @@ use falkon_wire::message::Refusal;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// Parts of a stream that are read through a relay at once.
+const PARTS_AT_ONCE_MAX: usize = 16;
 
 /// Where the bytes of a stream are that do not come with the result.
 #[derive(Debug, Clone, Default)]
@@ -90,8 +97,9 @@ impl fmt::Display for CutReason {
 pub(crate) enum Origin {
     /// The rest is not wanted.
     Nowhere,
-    /// The executor of this process.
-    Here(OverflowDirectory),
+    /// The executor of this process, and executors of dispatchers that relays of this process
+    /// lead to.
+    Here(Fetching, OverflowDirectory),
     /// Executors elsewhere.
     Executors(Fetching),
 }
@@ -125,13 +133,18 @@ impl Origin {
         let Some(overflow) = captured.overflow else { return Ok(Rest::Cut(CutReason::NotKept)) };
         match self {
             Origin::Nowhere => Ok(Rest::Cut(CutReason::NotFetched)),
-            Origin::Here(directory) => Ok(match directory.take(overflow.number, stream) {
-                Some(file) => Rest::Here(Arc::new(file)),
-                None => Rest::Cut(CutReason::Removed),
-            }),
+            Origin::Here(fetching, directory) => {
+                match directory.take(overflow.number, stream) {
+                    Some(file) => Ok(Rest::Here(Arc::new(file))),
+                    // Another dispatcher's executor ran the task.
+                    None => {
+                        let total = captured.total_bytes;
+                        fetching.fetch(client, of, stream, total).await
+                    }
+                }
+            }
             Origin::Executors(fetching) => {
-                let total = captured.total_bytes;
-                fetching.fetch(client, of, stream, (overflow.number, total)).await
+                fetching.fetch(client, of, stream, captured.total_bytes).await
             }
         }
     }
@@ -162,27 +175,35 @@ impl Fetching {
         client: &Client,
         (instance, task): (InstanceId, TaskId),
         stream: Stream,
-        (number, total_bytes): (u64, u64),
+        total_bytes: u64,
     ) -> Result<Rest, ClientError> {
         let cut = |reason| Ok(Rest::Cut(reason));
         if total_bytes > self.bytes_max {
             return cut(CutReason::TooLong);
         }
-        let (ticket, access) = match client.reach_output(instance, task, stream).await {
+        let (ticket, access, number) = match client.reach_output(instance, task, stream).await {
             Ok(found) => found,
+            Err(ClientError::Refused(Refusal::Access(AccessError::Below(_)))) => {
+                let Ok((own, file)) = self.make_file(stream) else {
+                    return cut(CutReason::Unreadable);
+                };
+                let task = TaskKey { instance, task };
+                return Ok(match parts(client, task, stream, file, total_bytes).await? {
+                    None => Rest::Here(Arc::new(own)),
+                    Some(reason) => Rest::Cut(reason),
+                });
+            }
             Err(ClientError::Refused(Refusal::Access(AccessError::ExecutorGone))) => {
                 return cut(CutReason::ExecutorGone);
             }
             Err(ClientError::Refused(_)) => return cut(CutReason::Removed),
             Err(error) => return Err(error),
         };
-        let peer = access.first().map(|access| Peer {
-            address: access.serves.address.clone(),
-            fingerprint: access.serves.fingerprint.as_slice().try_into().ok(),
-        });
-        let Some(peer) = peer.filter(|peer| !peer.address.is_empty()) else {
+        let fingerprint = access.serves.fingerprint.as_slice().try_into().ok();
+        let peer = Peer { address: access.serves.address, fingerprint };
+        if peer.address.is_empty() {
             return cut(CutReason::ExecutorGone);
-        };
+        }
         if self.unreachable.contains(&peer) {
             return cut(CutReason::Unreachable);
         }
@@ -221,6 +242,57 @@ impl Fetching {
         let path = directory.file(directory.next_number(), stream);
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         Ok((OwnFile::new(path), file))
+    }
+}
+
+/// Reads a stream of a task below a relay into a file, part by part. Says why it is not
+/// whole.
+async fn parts(
+    client: &Client,
+    task: TaskKey,
+    stream: Stream,
+    file: File,
+    total_bytes: u64,
+) -> Result<Option<CutReason>, ClientError> {
+    let file = Arc::new(file);
+    let part = TAIL_PART_BYTES_MAX as u64;
+    let mut starts = (0..total_bytes).step_by(TAIL_PART_BYTES_MAX);
+    // What is under way ends with this.
+    let mut reading = JoinSet::new();
+    loop {
+        while reading.len() < PARTS_AT_ONCE_MAX
+            && let Some(from) = starts.next()
+        {
+            let (client, file) = (client.clone(), Arc::clone(&file));
+            let count = part.min(total_bytes - from);
+            let question = OutputQuestion { task, stream, from, count };
+            reading.spawn(async move {
+                let tail = client.read_output(question).await?;
+                if tail.state == TailState::Gone {
+                    return Ok(Some(CutReason::Removed));
+                }
+                if tail.bytes.len() as u64 != count {
+                    return Ok(Some(CutReason::Short));
+                }
+                let written = file.write_all_at(&tail.bytes, from);
+                Ok(written.is_err().then_some(CutReason::Unreadable))
+            });
+        }
+        let Some(done) = reading.join_next().await else { return Ok(None) };
+        let told: Result<Option<CutReason>, ClientError> =
+            done.unwrap_or(Ok(Some(CutReason::Unreadable)));
+        match told {
+            Ok(None) => {}
+            Ok(reason) => return Ok(reason),
+            Err(ClientError::Refused(Refusal::Access(AccessError::ExecutorGone))) => {
+                return Ok(Some(CutReason::ExecutorGone));
+            }
+            Err(ClientError::Refused(Refusal::Access(AccessError::Unreached { .. }))) => {
+                return Ok(Some(CutReason::Unreachable));
+            }
+            Err(ClientError::Refused(_)) => return Ok(Some(CutReason::Removed)),
+            Err(error) => return Err(error),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod collected;
 mod killed;
+mod outputs;
 mod tails;
 mod tree;
 

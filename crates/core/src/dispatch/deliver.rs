@@ -140,7 +140,7 @@ impl Dispatcher {
         let clogged = instance.is_clogged();
         let (any, places) = instance.results.forget(upto);
         if any {
-            self.outputs.forget(id, upto);
+            self.forget_outputs(id, upto);
             self.journal(Record::Acknowledged { instance: id, upto });
             self.drop_pages(places);
             self.weigh(id);

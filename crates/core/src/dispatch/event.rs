@@ -9,7 +9,7 @@ use super::{
 use crate::gang::GangToken;
 use crate::provision::Waiting;
 use crate::result::{Counts, Finished};
-use crate::tail::{Tail, TailQuestion};
+use crate::tail::{KeptQuestion, OutputQuestion, Tail, TailQuestion};
 use crate::task::{ExecutorId, InstanceId, Submission, TaskId};
 use std::sync::Arc;
 
@@ -160,6 +160,27 @@ pub enum Event {
         /// The instance's number.
         instance: InstanceId,
     },
+    /// A relay that has passed results of an instance with `keep_output` on says that nobody
+    /// needs the long output of tasks any more.
+    ReleaseOutput {
+        /// Who asks.
+        connection: ConnectionId,
+        /// The number of the request, which its reply repeats.
+        request: u64,
+        /// The instance's number.
+        instance: InstanceId,
+        /// The tasks, as (first, count).
+        runs: Vec<(u64, u64)>,
+    },
+    /// A client reads long output of a task that has ended below a relay.
+    ReadOutput {
+        /// Who asks.
+        connection: ConnectionId,
+        /// The number of the request, which its reply repeats.
+        request: u64,
+        /// The question.
+        question: OutputQuestion,
+    },
     /// A client asks what a task below a relay writes.
     AskTail {
         /// Who asks.
@@ -169,7 +190,7 @@ pub enum Event {
         /// The question.
         question: TailQuestion,
     },
-    /// A relay answers [`Action::AskTail`].
+    /// A relay answers [`Action::AskTail`] or [`Action::AskKept`].
     TailTold {
         /// Its connection.
         connection: ConnectionId,
@@ -407,6 +428,16 @@ pub enum Action {
         number: u64,
         /// The question.
         question: TailQuestion,
+    },
+    /// Ask a relay for long output that executors below it keep, and answer with
+    /// [`Event::TailTold`].
+    AskKept {
+        /// The relay's connection.
+        connection: ConnectionId,
+        /// The number of the question.
+        number: u64,
+        /// The question.
+        question: KeptQuestion,
     },
     /// Tell an executor that it is not taken in, and close its connection.
     Refuse {

@@ -298,8 +298,11 @@ impl Dispatcher {
     ) -> Result<(Overflow, Access), AccessError> {
         let (overflow, executor) =
             self.output_of(instance, task, stream).ok_or(AccessError::NotKept)?;
-        let executor = executor.map(|id| &self.fleet[id]);
-        Ok((overflow, access(executor.ok_or(AccessError::ExecutorGone)?)))
+        let executor = &self.fleet[executor.ok_or(AccessError::ExecutorGone)?];
+        match executor.subtree {
+            Some(_) => Err(AccessError::Below(executor.name.clone())),
+            None => Ok((overflow, access(executor))),
+        }
     }
 
     /// The executor to go to for what a task writes while it runs.

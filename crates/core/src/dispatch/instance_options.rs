@@ -22,6 +22,9 @@ pub struct InstanceOptions {
     pub lease_micros: Option<u64>,
     /// How long it stays when its tasks have ended and nobody looks at it.
     pub keep: Keep,
+    /// Long output of results that are forgotten stays with its executors until it is
+    /// released: whoever has passed the results on reads it later.
+    pub keep_output: bool,
 }
 
 /// How long an instance stays from the last look at it on, once all of its
@@ -47,6 +50,7 @@ impl Default for InstanceOptions {
             policy: PolicyOptions::default(),
             lease_micros: None,
             keep: Keep::AsDispatcher,
+            keep_output: false,
         }
     }
 }

@@ -1,5 +1,8 @@
 //! Output that executors keep because it was too long to be sent: which results
 //! it belongs to, and what the executors are to discard.
+//!
+//! In an instance with `keep_output` it outlives its result: a relay that has passed the
+//! result on reads the output later, and says when nobody will any more.
 
 use super::instance::Instance;
 use super::{Dispatcher, Record, RecoverError};
@@ -16,14 +19,16 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Output {
     /// The position of its result.
     position: u64,
+    /// Whether that result is held.
+    has_result: bool,
     /// Standard output and standard error.
     streams: [Option<Overflow>; 2],
 }
 
-/// The output of a task whose result is in a page, as a snapshot has it.
+/// The output of a task whose result is in a page, or is forgotten, as a snapshot has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PagedOutput {
-    /// The position of the result.
+    /// The position of the result: before those that are held if it is forgotten.
     pub position: u64,
     /// The task.
     pub task: TaskId,
@@ -31,6 +36,13 @@ pub struct PagedOutput {
     pub stdout: Option<Overflow>,
     /// The part of standard error that its executor keeps.
     pub stderr: Option<Overflow>,
+}
+
+impl Output {
+    fn paged(&self, task: u64) -> PagedOutput {
+        let [stdout, stderr] = self.streams;
+        PagedOutput { position: self.position, task: TaskId(task), stdout, stderr }
+    }
 }
 
 /// Output that executors keep of results that are held, and output that they need
@@ -66,7 +78,12 @@ impl Outputs {
             return;
         }
         self.by_position.insert((instance, position), task);
-        self.by_task.insert((instance, task), Output { position, streams });
+        self.hold_task(instance, task, Output { position, has_result: true, streams });
+    }
+
+    fn hold_task(&mut self, instance: InstanceId, task: u64, output: Output) {
+        let streams = output.streams;
+        self.by_task.insert((instance, task), output);
         for overflow in streams.into_iter().flatten() {
             self.held.entry(overflow.incarnation).or_default().insert(overflow.number, 1);
         }
@@ -85,15 +102,31 @@ impl Outputs {
         }
     }
 
-    /// The results of tasks are replaced.
-    pub(super) fn replace(&mut self, instance: InstanceId, first: u64, count: u64) {
+    /// The results of an instance before position `upto` are forgotten, and their output is
+    /// kept until it is released.
+    fn outlive(&mut self, instance: InstanceId, upto: u64) {
+        while let Some((&(_, position), &task)) =
+            self.by_position.range((instance, 0)..(instance, upto)).next()
+        {
+            self.by_position.remove(&(instance, position));
+            if let Some(output) = self.by_task.get_mut(&(instance, task)) {
+                output.has_result = false;
+            }
+        }
+    }
+
+    /// Nobody needs the output of tasks any more: their results are replaced, or it is
+    /// released.
+    pub(super) fn release(&mut self, instance: InstanceId, first: u64, count: u64) {
         let until = first.saturating_add(count);
         while let Some((&at, output)) =
             self.by_task.range((instance, first)..(instance, until)).next()
         {
-            let Output { position, streams } = *output;
+            let Output { position, has_result, streams } = *output;
             self.by_task.remove(&at);
-            self.by_position.remove(&(instance, position));
+            if has_result {
+                self.by_position.remove(&(instance, position));
+            }
             self.let_go(streams);
             self.discard(streams);
         }
@@ -101,7 +134,7 @@ impl Outputs {
 
     /// An instance is gone, with its results.
     pub(super) fn forget_all(&mut self, instance: InstanceId) {
-        self.forget(instance, u64::MAX);
+        self.release(instance, 0, u64::MAX);
     }
 
     /// The output kept of a stream of a task whose result is held.
@@ -193,16 +226,16 @@ impl Outputs {
         self.by_task.len()
     }
 
-    /// Whether the two ways to find an output agree, and no result is held
+    /// Whether the two ways to find the output of a held result agree, and no result is held
     /// twice; the first instance and position for which that is not so.
     pub(super) fn check(&self) -> Option<(InstanceId, u64)> {
         let is_right = |(&(instance, position), task): (&(InstanceId, u64), &u64)| {
             let found = self.by_task.get(&(instance, *task));
-            found.is_some_and(|found| found.position == position)
+            found.is_some_and(|found| found.has_result && found.position == position)
         };
         let wrong = self.by_position.iter().find(|entry| !is_right(*entry));
-        let unequal =
-            || (self.by_position.len() != self.by_task.len()).then_some((InstanceId(0), 0));
+        let of_results = self.by_task.values().filter(|output| output.has_result).count();
+        let unequal = || (self.by_position.len() != of_results).then_some((InstanceId(0), 0));
         let is_held = |overflow: &Overflow| {
             self.held.get(&overflow.incarnation).is_some_and(|held| held.contains(overflow.number))
         };
@@ -219,10 +252,14 @@ impl Outputs {
     /// Outputs of an instance's results before a position.
     fn before(&self, instance: InstanceId, until: u64) -> impl Iterator<Item = PagedOutput> + '_ {
         let found = self.by_position.range((instance, 0)..(instance, until));
-        found.filter_map(move |(&(_, position), &task)| {
-            let [stdout, stderr] = self.by_task.get(&(instance, task))?.streams;
-            Some(PagedOutput { position, task: TaskId(task), stdout, stderr })
-        })
+        found.filter_map(move |(_, &task)| Some(self.by_task.get(&(instance, task))?.paged(task)))
+    }
+
+    /// Outputs of an instance that outlive their results.
+    fn outliving(&self, instance: InstanceId) -> impl Iterator<Item = PagedOutput> + '_ {
+        let found = self.by_task.range((instance, 0)..=(instance, u64::MAX));
+        let found = found.filter(|(_, output)| !output.has_result);
+        found.map(|((_, task), output)| output.paged(*task))
     }
 
     /// The positions at which results of an instance have such output.
@@ -231,9 +268,9 @@ impl Outputs {
         self.by_position.range(of_instance).map(|((_, position), _)| *position)
     }
 
-    /// The instances of which results have such output.
+    /// The instances that have such output.
     pub(super) fn instances(&self) -> BTreeSet<InstanceId> {
-        self.by_position.keys().map(|(instance, _)| *instance).collect()
+        self.by_task.keys().map(|(instance, _)| *instance).collect()
     }
 }
 
@@ -243,11 +280,31 @@ impl Dispatcher {
         self.outputs.discard_unreferenced_runs(self.fleet[id].incarnation, kept);
     }
 
+    /// The results of an instance before position `upto` are forgotten.
+    pub(super) fn forget_outputs(&mut self, id: InstanceId, upto: u64) {
+        match self.instances[&id].options.keep_output {
+            true => self.outputs.outlive(id, upto),
+            false => self.outputs.forget(id, upto),
+        }
+    }
+
+    /// Whoever an instance belongs to needs the output of tasks no more: runs of them, as
+    /// (first, count).
+    pub(super) fn release_outputs(&mut self, id: InstanceId, runs: &[(u64, u64)]) {
+        for part in runs.chunks(RECORD_RUNS_MAX) {
+            for (first, count) in part {
+                self.outputs.release(id, *first, *count);
+            }
+            self.outbound.journal(Record::OutputReleased { instance: id, runs: part.to_vec() });
+        }
+    }
+
     /// For a snapshot: what executors keep of an instance's results that are in
-    /// pages.
+    /// pages, or forgotten.
     pub(super) fn snapshot_outputs(&self, instance: &Instance, records: &mut Vec<Record>) {
         let id = instance.id;
-        let mut outputs = self.outputs.before(id, instance.results.memory_start());
+        let paged = self.outputs.before(id, instance.results.memory_start());
+        let mut outputs = self.outputs.outliving(id).chain(paged);
         loop {
             let part: Vec<PagedOutput> = outputs.by_ref().take(RECORD_RUNS_MAX).collect();
             if part.is_empty() {
@@ -257,20 +314,25 @@ impl Dispatcher {
         }
     }
 
-    /// What executors keep of an instance's results in pages.
+    /// What executors keep of an instance's results in pages, and of forgotten ones.
     pub(super) fn recover_outputs(
         &mut self,
         id: InstanceId,
         outputs: &[PagedOutput],
     ) -> Result<(), RecoverError> {
-        let results = &self.recovering(id)?.results;
-        let (start, end) = (results.start(), results.end());
-        for PagedOutput { position, task, stdout, stderr } in outputs {
-            if !(start..end).contains(position) {
-                let (expected, found) = (end, *position);
-                return Err(RecoverError::Results { instance: id, expected, found });
+        let instance = self.recovering(id)?;
+        let keeps = instance.options.keep_output;
+        let (start, end) = (instance.results.start(), instance.results.end());
+        for &PagedOutput { position, task, stdout, stderr } in outputs {
+            let streams = [stdout, stderr];
+            if (start..end).contains(&position) {
+                self.outputs.hold_streams(id, position, task.0, streams);
+            } else if position < start && keeps {
+                let output = Output { position, has_result: false, streams };
+                self.outputs.hold_task(id, task.0, output);
+            } else {
+                return Err(RecoverError::Results { instance: id, expected: end, found: position });
             }
-            self.outputs.hold_streams(id, *position, task.0, [*stdout, *stderr]);
         }
         Ok(())
     }

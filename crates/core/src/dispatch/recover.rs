@@ -155,7 +155,7 @@ pub enum Record {
         pages: Vec<StoredPage>,
     },
     /// In a snapshot, after [`Record::Paged`]: what executors keep of results in
-    /// pages.
+    /// pages, and of forgotten ones.
     Outputs {
         /// The instance whose results these are.
         instance: InstanceId,
@@ -218,6 +218,13 @@ pub enum Record {
     Forgotten {
         /// The name.
         name: Option<Arc<str>>,
+    },
+    /// Nobody needs the long output of tasks any more, in an instance with `keep_output`.
+    OutputReleased {
+        /// The instance.
+        instance: InstanceId,
+        /// The tasks, as (first, count).
+        runs: Vec<(u64, u64)>,
     },
 }
 
@@ -286,7 +293,7 @@ impl Dispatcher {
             }
             Record::Acknowledged { instance, upto } => {
                 self.recovering(instance)?.results.recover_acknowledged(upto);
-                self.outputs.forget(instance, upto);
+                self.forget_outputs(instance, upto);
                 self.weigh(instance);
             }
             Record::Cancelled { instance, runs } => {
@@ -353,6 +360,12 @@ impl Dispatcher {
             Record::Attempts { runs } => self.recover_attempts(&runs)?,
             Record::Paged { instance, pages } => self.recover_pages(instance, pages)?,
             Record::Outputs { instance, outputs } => self.recover_outputs(instance, &outputs)?,
+            Record::OutputReleased { instance, runs } => {
+                self.recovering(instance)?;
+                for (first, count) in runs {
+                    self.outputs.release(instance, first, count);
+                }
+            }
             Record::Values { instance, tasks, values } => {
                 self.recovering(instance)?.recover_values(&tasks, &values);
             }

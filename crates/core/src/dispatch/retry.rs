@@ -257,7 +257,7 @@ impl Dispatcher {
     fn unend(&mut self, id: InstanceId, since: u64, wanted: &RunSet) {
         let mut revived = BTreeSet::new();
         for (first, count) in wanted.iter() {
-            self.outputs.replace(id, first, count);
+            self.outputs.release(id, first, count);
             let instance = &mut self.instances[&id];
             instance.tasks.retry(first, count);
             instance.retries.note(first, count, since);

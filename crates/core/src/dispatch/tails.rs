@@ -1,5 +1,5 @@
-//! Questions about what tasks write that run below relays: the relay is asked, and whoever
-//! asked has its answer.
+//! Questions about what tasks write that run below relays, and about long output of such as
+//! have ended: the relay is asked, and whoever asked has its answer.
 //!
 //! A relay answers those that it was asked itself, each once. One that does not answer in time,
 //! or is gone, is answered for.
@@ -7,8 +7,11 @@
 use super::check::{CheckError, ensure};
 use super::{AccessError, Action, ConnectionId, Dispatcher, Reply, Whereabouts};
 use crate::limits::{PEER_TAIL_REQUESTS_MAX, TAIL_ANSWER_MICROS_MAX, TAIL_REQUESTS_MAX};
-use crate::tail::{TAIL_PART_BYTES_MAX, TAIL_PATIENCE_MS_MAX, Tail, TailQuestion, TailState};
-use crate::task::Time;
+use crate::tail::{
+    KeptQuestion, OutputQuestion, TAIL_PART_BYTES_MAX, TAIL_PATIENCE_MS_MAX, Tail, TailQuestion,
+    TailState,
+};
+use crate::task::{ExecutorId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A question that has no answer yet.
@@ -118,8 +121,8 @@ impl Dispatcher {
         request: u64,
         asked: TailQuestion,
     ) -> Option<Result<Tail, AccessError>> {
-        let found = self.whereabouts(asked.task.instance, asked.task.task, 1).pop();
-        let id = match found {
+        let key = asked.task;
+        let id = match self.whereabouts(key.instance, key.task, 1).pop() {
             None => return Some(Err(AccessError::NoTask)),
             Some(Whereabouts::Sent(id) | Whereabouts::Running(id)) => id,
             Some(Whereabouts::Waiting | Whereabouts::Ready) => {
@@ -127,6 +130,53 @@ impl Dispatcher {
             }
             Some(_) => return Some(Err(AccessError::Ended)),
         };
+        let patience_ms = asked.patience_ms.min(TAIL_PATIENCE_MS_MAX);
+        let question = TailQuestion { patience_ms, ..asked };
+        self.put_question(id, (asker, request), patience_ms, |connection, number| Action::AskTail {
+            connection,
+            number,
+            question,
+        })
+    }
+
+    /// A client reads long output of a task below a relay.
+    pub(super) fn read_output(&mut self, asker: ConnectionId, request: u64, asked: OutputQuestion) {
+        if let Some(told) = self.begin_reading(asker, request, asked) {
+            self.reply(asker, request, Reply::Tail(told));
+        }
+    }
+
+    /// Asks the relay. Returns the answer if that needs none.
+    fn begin_reading(
+        &mut self,
+        asker: ConnectionId,
+        request: u64,
+        asked: OutputQuestion,
+    ) -> Option<Result<Tail, AccessError>> {
+        let OutputQuestion { task: key, stream, from, count } = asked;
+        let found = self.output_of(key.instance, key.task, stream);
+        let Some((kept, executor)) = found else { return Some(Err(AccessError::NotKept)) };
+        let Some(id) = executor.filter(|id| self.fleet[*id].connection.is_some()) else {
+            return Some(Err(AccessError::ExecutorGone));
+        };
+        let count = count.min(TAIL_PART_BYTES_MAX as u64);
+        let question = KeptQuestion { output: kept.number, stream, from, count };
+        self.put_question(id, (asker, request), 0, |connection, number| Action::AskKept {
+            connection,
+            number,
+            question,
+        })
+    }
+
+    /// Puts a question to a relay that may wait for so long. Returns the answer if there is
+    /// one at once.
+    fn put_question(
+        &mut self,
+        id: ExecutorId,
+        (asker, request): (ConnectionId, u64),
+        patience_ms: u32,
+        put: impl FnOnce(ConnectionId, u64) -> Action,
+    ) -> Option<Result<Tail, AccessError>> {
         let executor = &self.fleet[id];
         let (Some(relay), true) = (executor.connection, executor.subtree.is_some()) else {
             // It has moved meanwhile: whoever asks looks where it is.
@@ -137,11 +187,9 @@ impl Dispatcher {
             let why = "too many questions wait for its answers".to_owned();
             return Some(Err(AccessError::Unreached { executor: name, why }));
         }
-        let patience_ms = asked.patience_ms.min(TAIL_PATIENCE_MS_MAX);
         let until = self.now.after(u64::from(patience_ms) * 1000 + TAIL_ANSWER_MICROS_MAX);
         let number = self.tails.begin(Open { asker, request, relay, name, until });
-        let question = TailQuestion { patience_ms, ..asked };
-        self.outbound.push(Action::AskTail { connection: relay, number, question });
+        self.outbound.push(put(relay, number));
         None
     }
 

@@ -33,4 +33,21 @@ pub enum Note {
         /// How many.
         count: u64,
     },
+    /// What the numbers of long output begin with, that tasks of the instance below have left
+    /// there.
+    Salt(u64),
+    /// Executors below keep such output, and the dispatcher above knows of it.
+    Kept {
+        /// The first number.
+        first: u64,
+        /// How many.
+        count: u64,
+    },
+    /// The dispatcher above needs it no more.
+    Released {
+        /// The first number.
+        first: u64,
+        /// How many.
+        count: u64,
+    },
 }

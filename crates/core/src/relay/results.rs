@@ -1,9 +1,8 @@
 //! Results from below, until the dispatcher above has acknowledged their reports:
 //! only then may the dispatcher below forget them.
 
-use crate::result::{Detail, Finished, Outcome};
+use crate::result::{Finished, Outcome};
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 #[derive(Debug)]
 struct Passing {
@@ -80,15 +79,4 @@ pub(super) fn is_unstarted(finished: &Finished) -> bool {
         Outcome::Unschedulable | Outcome::UpstreamFailed(_) => true,
         _ => false,
     }
-}
-
-/// The executor below that keeps long output is not known above: what was sent of
-/// it is all there is.
-pub(super) fn without_overflow(mut detail: Arc<Detail>) -> Arc<Detail> {
-    if detail.overflows().iter().any(Option::is_some) {
-        let detail = Arc::make_mut(&mut detail);
-        detail.stdout.overflow = None;
-        detail.stderr.overflow = None;
-    }
-    detail
 }

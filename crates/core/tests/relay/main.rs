@@ -6,6 +6,7 @@ mod collected;
 mod credit;
 mod everywhere;
 mod objects;
+mod outputs;
 #[allow(dead_code, reason = "other tests draw more")]
 #[path = "../machines/rng.rs"]
 mod rng;

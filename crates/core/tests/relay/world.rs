@@ -5,6 +5,7 @@ mod acts;
 mod collected;
 pub(crate) mod data;
 mod faults;
+mod kept;
 mod submissions;
 
 use crate::rng::Rng;
@@ -125,6 +126,7 @@ pub(crate) struct World {
     withdrawn: Vec<(u64, u64)>,
     data: data::Data,
     archives: collected::Archives,
+    books: kept::Books,
     /// The account of what is sent, if there is one.
     accounts: Option<account::Accounts>,
     /// How long the shortest tasks run that were submitted.
@@ -165,6 +167,7 @@ impl World {
             withdrawn: Vec::new(),
             data: data::Data::default(),
             archives: collected::Archives::default(),
+            books: kept::Books::default(),
             accounts: None,
             shortest_micros: u64::MAX,
             policy,
@@ -450,10 +453,11 @@ impl World {
                 if there.incarnation != incarnation {
                     return;
                 }
-                let Some((_, started)) = there.started.remove(&key) else { return };
+                let Some((count, started)) = there.started.remove(&key) else { return };
                 self.tell_written(node, key);
+                let detail = if count == 1 { self.written(incarnation) } else { None };
                 let there = &mut self.nodes[node];
-                let (ended, detail) = (now, None);
+                let ended = now;
                 let event = execute::Event::Ended { key, outcome, started, ended, detail };
                 there.machine.handle(now, event);
                 self.pump_node(node);
@@ -476,11 +480,13 @@ impl World {
             }
             Happening::Restart(site) => {
                 let process = self.number();
+                // A journal that was compacted says the same.
+                let is_compacted = self.rng.percent(50);
                 let there = &mut self.sites[site];
-                there.core = Dispatcher::new();
-                for record in there.journal.iter().cloned() {
-                    there.core.recover(record).unwrap();
+                if is_compacted {
+                    there.journal = recovered(&there.journal).snapshot();
                 }
+                there.core = recovered(&there.journal);
                 there.core.recovered(now);
                 there.alive = true;
                 let lends = there.lends.as_mut().unwrap();
@@ -549,6 +555,14 @@ impl World {
             self.tell_subtree(site);
         }
     }
+}
+
+fn recovered(journal: &[Record]) -> Dispatcher {
+    let mut core = Dispatcher::new();
+    for record in journal.iter().cloned() {
+        core.recover(record).unwrap();
+    }
+    core
 }
 
 /// No executor or relay has more tasks that hold room than it has room, which each

@@ -151,7 +151,9 @@ async fn run_round(
     let dispatcher = services.dispatcher_nanos();
     said(&format!("{executors} executors join"));
     let many = Emulators::below(&relays, &services, &client, shape, 1).await?;
-    table.add("joined", "/s", f64::from(executors) / many.joined_in);
+    let joined = f64::from(executors) / many.joined_in;
+    said(&format!("they joined at {joined:.0}/s"));
+    table.add("joined", "/s", joined);
     let spent = (services.dispatcher_nanos() - dispatcher) as f64 / 1e3;
     table.add("joining: the dispatcher, per executor", "us", spent / f64::from(executors));
     table.add("concentrators", "", services.concentrator_pids().len() as f64);

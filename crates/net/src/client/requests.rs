@@ -9,7 +9,7 @@ use falkon_core::dispatch::{
 };
 use falkon_core::provision;
 use falkon_core::result::Stream;
-use falkon_core::tail::{Tail, TailQuestion};
+use falkon_core::tail::{OutputQuestion, Tail, TailQuestion};
 use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, TaskKey};
 use falkon_wire::message::{FromClient, Status, TaskInfo, Ticket, ToClient};
 use falkon_wire::provision::{ProvisionAsk, ProvisionStatus};
@@ -362,7 +362,8 @@ impl Client {
         }
     }
 
-    /// Where all of what a task wrote to a stream is, and a ticket for it.
+    /// Where all of what a task wrote to a stream is, with the number that it has there, and a
+    /// ticket for it.
     ///
     /// # Errors
     /// The connection is lost, or the dispatcher refuses.
@@ -371,10 +372,10 @@ impl Client {
         instance: InstanceId,
         task: TaskId,
         stream: Stream,
-    ) -> Result<(Ticket, Vec<Access>), ClientError> {
+    ) -> Result<(Ticket, Access, u64), ClientError> {
         let asked = |request| FromClient::ReachOutput { request, instance, task, stream };
         match self.ask(asked).await? {
-            ToClient::Reached { ticket, access, .. } => Ok((ticket, access)),
+            ToClient::OutputReached { ticket, access, number, .. } => Ok((ticket, access, number)),
             other => Err(unexpected(other)),
         }
     }
@@ -409,6 +410,32 @@ impl Client {
             ToClient::Tail { tail, .. } => Ok(tail),
             other => Err(unexpected(other)),
         }
+    }
+
+    /// A part of long output of a task that has ended below a relay.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn read_output(&self, question: OutputQuestion) -> Result<Tail, ClientError> {
+        let OutputQuestion { task: TaskKey { instance, task }, stream, from, count } = question;
+        let asked =
+            |request| FromClient::ReadOutput { request, instance, task, stream, from, count };
+        match self.ask(asked).await? {
+            ToClient::Tail { tail, .. } => Ok(tail),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Nobody needs the long output of these tasks any more: runs of them, as (first, count).
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn release_output(
+        &self,
+        instance: InstanceId,
+        runs: Vec<(u64, u64)>,
+    ) -> Result<(), ClientError> {
+        done(self.ask(|request| FromClient::ReleaseOutput { request, instance, runs }).await?)
     }
 
     /// Has the provisioner do something.

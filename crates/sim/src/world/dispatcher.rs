@@ -366,7 +366,8 @@ impl Dispatching {
                 Action::Expired { .. }
                 | Action::AwaitWritten { .. }
                 | Action::Unmet { .. }
-                | Action::AskTail { .. } => continue,
+                | Action::AskTail { .. }
+                | Action::AskKept { .. } => continue,
                 Action::Close { connection, .. } | Action::Refuse { connection, .. } => {
                     closing.push(connection);
                     continue;

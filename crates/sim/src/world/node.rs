@@ -246,7 +246,9 @@ impl World<'_> {
                 CoreEvent::Connected
             }
             ToExecutor::Order(order) => CoreEvent::Order(order),
-            ToExecutor::Unmet { .. } | ToExecutor::AskTail { .. } => return Ok(()),
+            ToExecutor::Unmet { .. }
+            | ToExecutor::AskTail { .. }
+            | ToExecutor::ReadOutput { .. } => return Ok(()),
             ToExecutor::Refused { reason } => {
                 return Err(format!("node {number} is refused: {reason}").into());
             }

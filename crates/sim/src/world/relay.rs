@@ -275,7 +275,7 @@ impl World<'_> {
             }
             ToExecutor::Unmet { waiting } => (CoreEvent::Unmet(waiting), 0),
             // Nobody looks at simulated tasks.
-            ToExecutor::AskTail { .. } => return Ok(()),
+            ToExecutor::AskTail { .. } | ToExecutor::ReadOutput { .. } => return Ok(()),
             ToExecutor::Refused { reason } => {
                 return Err(format!("relay {number} is refused: {reason}").into());
             }
@@ -298,8 +298,8 @@ impl World<'_> {
         let event = match message {
             ToClient::Created { instance, request, .. } => {
                 relay.asked.remove(&request);
-                relay.machine.begin(instance, 0);
-                relay.notes.write(vec![Note::Instance(instance)], &relay.machine);
+                let noted = relay.machine.begin(instance, 0);
+                relay.notes.write(noted, &relay.machine);
                 self.subscribe_relay(number, instance, 0);
                 self.await_staged(number);
                 return Ok(());
@@ -416,8 +416,8 @@ impl World<'_> {
                 FromClient::Withdraw { request, instance, count }
             }
             Action::Acknowledge(upto) => FromClient::Acknowledge { instance, upto },
-            // Nothing here gets nodes for a relay, and nobody releases one.
-            Action::Unmet(_) | Action::Left => return,
+            // Nothing here gets nodes for a relay, nobody releases one, and no task writes.
+            Action::Unmet(_) | Action::Left | Action::Release(_) => return,
         };
         self.ask_own(number, &message);
     }

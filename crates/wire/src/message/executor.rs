@@ -5,7 +5,7 @@ use crate::hidden::Hidden;
 use falkon_core::dispatch::{AccessError, Join, Order, Update};
 use falkon_core::gang::GangOrder;
 use falkon_core::provision::Waiting;
-use falkon_core::tail::{Tail, TailQuestion};
+use falkon_core::tail::{KeptQuestion, Tail, TailQuestion};
 use falkon_core::task::Time;
 
 /// From an executor to a dispatcher.
@@ -15,14 +15,15 @@ pub enum FromExecutor {
     Join(Join),
     /// Report, give back, or just be heard.
     Update(Update),
-    /// A relay answers [`ToExecutor::AskTail`].
+    /// A relay answers [`ToExecutor::AskTail`] or [`ToExecutor::ReadOutput`].
     Tail {
         /// The number of the question.
         number: u64,
         /// What the task has written.
         tail: Tail,
     },
-    /// A relay does not know what it was asked with [`ToExecutor::AskTail`].
+    /// A relay does not know what it was asked with [`ToExecutor::AskTail`] or
+    /// [`ToExecutor::ReadOutput`].
     NoTail {
         /// The number of the question.
         number: u64,
@@ -64,6 +65,14 @@ pub enum ToExecutor {
         /// The question.
         question: TailQuestion,
     },
+    /// Read long output that a relay said it keeps. Answer: [`FromExecutor::Tail`] or
+    /// [`FromExecutor::NoTail`].
+    ReadOutput {
+        /// Comes back in the answer.
+        number: u64,
+        /// The question.
+        question: KeptQuestion,
+    },
     /// The executor is not taken in, and would not be if it came again. The
     /// last message.
     Refused {
@@ -77,6 +86,7 @@ wire_enum!(ToExecutor {
     2 => Refused { reason },
     3 => Unmet { waiting },
     4 => AskTail { number, question },
+    5 => ReadOutput { number, question },
 });
 
 impl ToExecutor {
@@ -88,9 +98,10 @@ impl ToExecutor {
             ToExecutor::Order(order) => {
                 order.gangs.iter().any(|gang| matches!(gang, GangOrder::Form { .. }))
             }
-            ToExecutor::Unmet { .. } | ToExecutor::AskTail { .. } | ToExecutor::Refused { .. } => {
-                false
-            }
+            ToExecutor::Unmet { .. }
+            | ToExecutor::AskTail { .. }
+            | ToExecutor::ReadOutput { .. }
+            | ToExecutor::Refused { .. } => false,
         }
     }
 }

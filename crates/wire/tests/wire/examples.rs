@@ -29,7 +29,7 @@ use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, ResourceUsage, Stream,
     Tries,
 };
-use falkon_core::tail::{Tail, TailQuestion, TailState};
+use falkon_core::tail::{KeptQuestion, Tail, TailQuestion, TailState};
 use falkon_core::task::{
     After, AllocationId, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission,
     SubmissionError, TaskClass, TaskId, TaskKey, Time,
@@ -83,6 +83,7 @@ fn options() -> InstanceOptions {
             replication_max: 4,
         },
         lease_micros: Some(120_000_000),
+        keep_output: true,
         keep: Keep::Micros(2_592_000_000_000),
     }
 }
@@ -594,6 +595,19 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("tail", ToClient::Tail { request, tail: tail() }),
         ("names_forgotten", ToClient::Forgotten { request, names: 3 }),
         (
+            "output_reached",
+            ToClient::OutputReached {
+                request,
+                ticket: Ticket { number: 9, secret: Hidden([0xcd; 32]), expires: NOW.after(600) },
+                access: Access {
+                    executor: ExecutorId(3),
+                    name: "node7:4711".to_owned(),
+                    serves: Serving { address: "node7:40001".to_owned(), fingerprint: vec![1; 32] },
+                },
+                number: 5,
+            },
+        ),
+        (
             "reached",
             ToClient::Reached {
                 request,
@@ -804,6 +818,18 @@ fn to_executor() -> Vec<(&'static str, ToExecutor)> {
                     stream: Stream::Stdout,
                     from: 70_000,
                     patience_ms: 5000,
+                },
+            },
+        ),
+        (
+            "read_output",
+            ToExecutor::ReadOutput {
+                number: 3,
+                question: KeptQuestion {
+                    output: 11,
+                    stream: Stream::Stdout,
+                    from: 70_000,
+                    count: 65_536,
                 },
             },
         ),

@@ -24,7 +24,7 @@ use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, ResourceUsage, Stream,
     Tries,
 };
-use falkon_core::tail::{TAIL_PART_BYTES_MAX, Tail, TailQuestion, TailState};
+use falkon_core::tail::{KeptQuestion, TAIL_PART_BYTES_MAX, Tail, TailQuestion, TailState};
 use falkon_core::task::{
     AllocationId, ExecutorId, InstanceId, Packed, Range, Resources, Rows, Submission, TaskClass,
     TaskId, TaskKey, Time,
@@ -261,6 +261,15 @@ fn the_largest_message_of_every_kind_from_a_client_fits_a_frame() {
             from: u64::MAX,
             patience_ms: u32::MAX,
         },
+        FromClient::ReadOutput {
+            request,
+            instance,
+            task: TASK,
+            stream: Stream::Stderr,
+            from: u64::MAX,
+            count: u64::MAX,
+        },
+        FromClient::ReleaseOutput { request, instance, runs: runs(ORDER_DISCARDED_RUNS_MAX) },
     ];
     all_fit("from a client", MESSAGE_BYTES_MAX, &all);
 }
@@ -349,6 +358,12 @@ fn the_largest_message_of_every_kind_to_a_client_fits_a_frame() {
             earlier: Some(Earlier { readers: NUMBER, executors: NUMBER, size: NUMBER }),
         },
         ToClient::Tail { request, tail: tail() },
+        ToClient::OutputReached {
+            request,
+            ticket: ticket.clone(),
+            access: access.clone(),
+            number: NUMBER,
+        },
         ToClient::Reached { request, ticket, access: vec![access; FOUND_EXECUTORS_MAX] },
         ToClient::Subtree {
             request,
@@ -541,6 +556,15 @@ fn the_largest_message_of_every_kind_to_an_executor_fits_a_frame() {
                 patience_ms: u32::MAX,
             },
         },
+        ToExecutor::ReadOutput {
+            number: NUMBER,
+            question: KeptQuestion {
+                output: NUMBER,
+                stream: Stream::Stderr,
+                from: u64::MAX,
+                count: u64::MAX,
+            },
+        },
         ToExecutor::Refused { reason: "r".repeat(ERROR_BYTES_MAX as usize) },
     ];
     all_fit("to an executor", MESSAGE_BYTES_MAX, &all);
@@ -606,6 +630,7 @@ fn the_largest_record_of_every_kind_is_no_longer_than_a_record() {
             pages: vec![page(PAGE_RUNS_MAX); RECORD_RUNS_MAX / PAGE_RUNS_MAX],
         },
         Record::Outputs { instance, outputs: vec![output; RECORD_RUNS_MAX] },
+        Record::OutputReleased { instance, runs: runs(ORDER_DISCARDED_RUNS_MAX) },
         Record::Remembered(Remembered {
             url: url().into(),
             readers: NUMBER,

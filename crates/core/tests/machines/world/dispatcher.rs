@@ -96,7 +96,9 @@ impl World {
                 let event = Event::TokensDrawn(tokens.collect());
                 self.dispatcher.handle(self.now, event);
             }
-            Action::Unmet { .. } | Action::AskTail { .. } => panic!("there is no relay"),
+            Action::Unmet { .. } | Action::AskTail { .. } | Action::AskKept { .. } => {
+                panic!("there is no relay")
+            }
             Action::StorePage { .. } | Action::LoadPage { .. } | Action::DropPages { .. } => {
                 panic!("there is no disk for pages");
             }

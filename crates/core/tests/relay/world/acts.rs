@@ -5,7 +5,7 @@ use super::{Asked, CLIENT, End, Happening, SECOND, World};
 use falkon_core::dispatch::{self, Action as Said, ConnectionId, Reply, RequestError, Selection};
 use falkon_core::execute;
 use falkon_core::gang::{GangAction, GangToken};
-use falkon_core::relay::{self, Note};
+use falkon_core::relay;
 use falkon_core::result::Outcome;
 use falkon_core::task::{Kind, Time};
 
@@ -20,6 +20,9 @@ impl World {
             }
             Said::Unmet { connection, waiting } => {
                 self.send(connection, false, Happening::Unmet(connection, waiting));
+            }
+            Said::AskKept { connection, number, question } => {
+                self.asked_for_output(connection, number, question);
             }
             Said::Close { connection, .. } => self.close(connection),
             Said::Refuse { error, .. } => panic!("refused: {error}"),
@@ -72,8 +75,8 @@ impl World {
         }
         let event = match (lends.asked.remove(&request), reply) {
             (Some(Asked::Create), Reply::Created(instance)) => {
-                lends.relay.begin(instance, 0);
-                lends.notes.push(Note::Instance(instance));
+                let noted = lends.relay.begin(instance, 0);
+                lends.notes.extend(noted);
                 self.subscribe(site, instance, 0);
                 self.await_staged(site, instance);
                 return;
@@ -100,6 +103,7 @@ impl World {
                 return;
             }
             (Some(Asked::Subscribe | Asked::Other), Reply::Done) => return,
+            (Some(Asked::Other), Reply::Tail(_)) => return,
             (asked, reply) => panic!("{asked:?}: {reply:?}"),
         };
         lends.relay.handle(now, event);
@@ -170,6 +174,12 @@ impl World {
                 let event = dispatch::Event::Acknowledge { connection: owner, instance, upto };
                 self.send(owner, true, up(owner, event));
             }
+            relay::Action::Release(runs) => {
+                let (connection, request) = (owner, self.ask(site, Asked::Other));
+                let instance = instance.unwrap();
+                let event = dispatch::Event::ReleaseOutput { connection, request, instance, runs };
+                self.send(owner, true, up(owner, event));
+            }
             relay::Action::Unmet(waiting) => {
                 let event = dispatch::Event::Unmet { connection: owner, waiting };
                 self.send(owner, true, up(owner, event));
@@ -228,6 +238,7 @@ impl World {
                     let micros = 1 + self.rng.below(50_000);
                     self.later(micros, Happening::GangEnded(node, incarnation, key));
                 }
+                execute::Action::Discard(runs) => self.discard(incarnation, &runs),
                 execute::Action::Left => self.remove_node(node),
                 execute::Action::Stage(action) => self.act_stage(node, action),
                 execute::Action::Collect(action) => self.act_collect(node, action),

@@ -127,6 +127,13 @@ impl World {
         self.tell(0, dispatch::Event::Cancel { connection, request, instance, selection });
     }
 
+    /// Destroys the client's instance.
+    pub(crate) fn destroy(&mut self) {
+        let (connection, request) = (CLIENT, 5);
+        let instance = self.instance.expect("it was created");
+        self.tell(0, dispatch::Event::Destroy { connection, request, instance });
+    }
+
     /// Withdraws tasks at the root.
     pub(crate) fn withdraw(&mut self, count: u64) -> Vec<(u64, u64)> {
         let (connection, request) = (CLIENT, 4);

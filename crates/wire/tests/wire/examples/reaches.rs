@@ -27,5 +27,10 @@ pub(super) fn all() -> Vec<(&'static str, FromClient)> {
                 patience_ms: 5000,
             },
         ),
+        (
+            "read_output",
+            FromClient::ReadOutput { request, instance, task, stream, from: 70_000, count: 65_536 },
+        ),
+        ("release_output", FromClient::ReleaseOutput { request, instance, runs: vec![(9, 2)] }),
     ]
 }

@@ -76,6 +76,7 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
                 }],
             },
         ),
+        ("output_released", OutputReleased { instance, runs: vec![(7, 2)] }),
         (
             "attempts",
             Attempts {

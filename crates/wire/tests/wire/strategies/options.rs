@@ -10,10 +10,10 @@ fn keep() -> impl Strategy<Value = Keep> {
 }
 
 pub(super) fn options() -> impl Strategy<Value = InstanceOptions> {
-    let fate = (option::of(number()), option::of(number()), keep());
+    let fate = (option::of(number()), option::of(number()), keep(), any::<bool>());
     (text(), any::<bool>(), any::<bool>(), policy(), fate).prop_map(
         |(name, keep_results, fail_fast, policy, fate)| {
-            let (fail_unschedulable_micros, lease_micros, keep) = fate;
+            let (fail_unschedulable_micros, lease_micros, keep, keep_output) = fate;
             InstanceOptions {
                 name,
                 keep_results,
@@ -22,6 +22,7 @@ pub(super) fn options() -> impl Strategy<Value = InstanceOptions> {
                 policy,
                 lease_micros,
                 keep,
+                keep_output,
             }
         },
     )

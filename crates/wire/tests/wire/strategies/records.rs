@@ -71,6 +71,7 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
             .prop_map(|(instance, pages)| Record::Paged { instance, pages }),
         (instance(), vec(paged_output(), 0..4))
             .prop_map(|(instance, outputs)| Record::Outputs { instance, outputs }),
+        (instance(), runs()).prop_map(|(instance, runs)| Record::OutputReleased { instance, runs }),
         (shared_text(), number(), number(), time(), number()).prop_map(
             |(url, readers, executors, read, size)| {
                 Record::Remembered(Remembered { url, readers, executors, read, size })

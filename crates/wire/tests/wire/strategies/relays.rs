@@ -1,6 +1,6 @@
 //! Arbitrary things that relays say and note.
 
-use super::data::access_error;
+use super::data::{access, access_error, ticket};
 use super::{bytes, held, instance, number, resources, small, task, text};
 use falkon_core::data::object::ObjectId;
 use falkon_core::dispatch::{
@@ -9,7 +9,7 @@ use falkon_core::dispatch::{
 use falkon_core::provision::Waiting;
 use falkon_core::relay::Note;
 use falkon_core::result::Stream;
-use falkon_core::tail::{Tail, TailQuestion, TailState};
+use falkon_core::tail::{KeptQuestion, Tail, TailQuestion, TailState};
 use falkon_core::task::TaskKey;
 use falkon_wire::message::{FromClient, FromExecutor, ToClient, ToExecutor};
 use proptest::collection::vec;
@@ -37,6 +37,13 @@ pub(super) fn request() -> impl Strategy<Value = FromClient> {
                 question;
             FromClient::AskTail { request, instance, task, stream, from, patience_ms }
         }),
+        (number(), question(), number()).prop_map(|(request, question, count)| {
+            let TailQuestion { task: TaskKey { instance, task }, stream, from, .. } = question;
+            FromClient::ReadOutput { request, instance, task, stream, from, count }
+        }),
+        (number(), instance(), vec((number(), number()), 0..5)).prop_map(
+            |(request, instance, runs)| FromClient::ReleaseOutput { request, instance, runs }
+        ),
     ]
 }
 
@@ -60,6 +67,9 @@ pub(super) fn answer() -> impl Strategy<Value = ToClient> {
             ToClient::Retried { request, count, forgotten }
         }),
         (number(), tail()).prop_map(|(request, tail)| ToClient::Tail { request, tail }),
+        (number(), ticket(), access(), number()).prop_map(|(request, ticket, access, number)| {
+            ToClient::OutputReached { request, ticket, access, number }
+        }),
         (number(), vec(idle(), 0..4)).prop_map(|(request, idle)| ToClient::Idle { request, idle }),
     ]
 }
@@ -74,7 +84,16 @@ pub(super) fn told() -> impl Strategy<Value = FromExecutor> {
 
 /// See [`told`].
 pub(super) fn asked() -> impl Strategy<Value = ToExecutor> {
-    (number(), question()).prop_map(|(number, question)| ToExecutor::AskTail { number, question })
+    let kept = (number(), any::<bool>(), number(), number());
+    prop_oneof![
+        (number(), question())
+            .prop_map(|(number, question)| ToExecutor::AskTail { number, question }),
+        (number(), kept).prop_map(|(number, (output, is_error, from, count))| {
+            let stream = Stream::BOTH[usize::from(is_error)];
+            let question = KeptQuestion { output, stream, from, count };
+            ToExecutor::ReadOutput { number, question }
+        }),
+    ]
 }
 
 fn question() -> impl Strategy<Value = TailQuestion> {
@@ -196,5 +215,8 @@ pub(crate) fn note() -> impl Strategy<Value = Note> {
         (number(), held()).prop_map(|(below, held)| Note::Sent { below, held }),
         (number(), number()).prop_map(|(below, count)| Note::Gone { below, count }),
         (number(), number()).prop_map(|(high, low)| Note::Upstream { high, low }),
+        number().prop_map(Note::Salt),
+        (number(), number()).prop_map(|(first, count)| Note::Kept { first, count }),
+        (number(), number()).prop_map(|(first, count)| Note::Released { first, count }),
     ]
 }
