@@ -94,7 +94,8 @@ proptest! {
             let view = densities.view(&executors, from, until, bins_max).unwrap();
             prop_assert!(view.from <= from && until < view.until);
             let bins = (view.until.0 - view.from.0) / view.bin_micros;
-            prop_assert!(bins <= bins_max && (view.until.0 - view.from.0) % view.bin_micros == 0);
+            prop_assert_eq!(view.from.0 + bins * view.bin_micros, view.until.0);
+            prop_assert!(bins <= bins_max);
             // No more is in it than the window's own cells, and one bin.
             prop_assert!(from.0 - view.from.0 < view.bin_micros);
             prop_assert!(view.until.0 - until.0 <= view.bin_micros);
