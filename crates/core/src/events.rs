@@ -5,6 +5,7 @@
 //! [`crate::dispatch::Dispatcher::take_happenings`]. Tasks that are alike are one event,
 //! as everywhere. Events change nothing and nothing waits for them.
 
+mod densities;
 mod failures;
 mod history;
 mod needs;
@@ -12,6 +13,7 @@ mod reserved;
 mod tally;
 mod transfers;
 
+pub use densities::{Densities, Row, View};
 pub use failures::{FailureClass, FailureGroup, Failures};
 pub use history::{History, Interval, Levels, Processors, SCALES_MICROS};
 pub use needs::{Before, NamedObject, Reserves, Uses, Waits};

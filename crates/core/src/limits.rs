@@ -634,6 +634,10 @@ pub const EVENT_BLOCK_BYTES_MAX: usize = 1 << 20;
 pub const EVENTS_ANSWER_BYTES: usize = 1 << 20;
 /// Intervals of one length in which a run's history is kept.
 pub const HISTORY_INTERVALS: usize = 720;
+/// Bytes of what watchers keep of how much ran on each executor over time, about.
+pub const DENSITIES_BYTES_MAX: usize = 16 << 20;
+/// Executors of which watchers keep that; of others, only events say it.
+pub const DENSITY_LANES_MAX: usize = 32_768;
 /// Classes of failures that are told apart, by what runs and how it ends.
 pub const FAILURE_CLASSES_MAX: usize = 1_000;
 /// Executors that are named for a class of failures.

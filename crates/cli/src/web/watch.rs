@@ -4,7 +4,7 @@ use super::timeline::EventIndex;
 use super::{acts, answers, metrics, show};
 use crate::events::Names;
 use crate::top::board::{Board, News};
-use falkon_core::events::{Failures, History, Transfers, What};
+use falkon_core::events::{Densities, Failures, History, Transfers, What};
 use falkon_core::task::Time;
 use falkon_dispatcher::events::{Blocks, Position};
 use falkon_net::client::{Client, ClientError};
@@ -37,6 +37,8 @@ pub(super) struct Known {
     pub(super) history: History,
     pub(super) failures: Failures,
     pub(super) transfers: Transfers,
+    /// What the timeline is drawn from.
+    pub(super) densities: Densities,
     pub(super) names: Names,
     /// Where events are, by time.
     pub(super) index: EventIndex,
@@ -81,6 +83,11 @@ impl Dashboard {
     /// What is known. A thread that panicked has left nothing half done here.
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether somebody looks, and events are read as they come.
+    pub(super) fn is_watched(&self) -> bool {
+        self.updates.receiver_count() > 0
     }
 
     /// The connection to the dispatcher, while there is one.
@@ -201,6 +208,7 @@ impl Known {
                 self.history.add(&event);
                 self.failures.add(&event);
                 self.transfers.add(&event);
+                self.densities.add(&event);
                 match event.what {
                     What::Provisioned { queue, text } => {
                         self.provisioned.push_front((event.at, queue, text));
