@@ -107,14 +107,21 @@ falkon_exec_image() {
   *) [ -e "$falkon_image" ] || falkon_image=docker://$falkon_image ;;
   esac
   case $falkon_engine in
-  apptainer) falkon_prefix=APPTAINERENV_ ;;
-  *) falkon_prefix=SINGULARITYENV_ ;;
+  apptainer) falkon_prefix=APPTAINER ;;
+  *) falkon_prefix=SINGULARITY ;;
   esac
+  # All variables are passed on. Those with the prefix also replace the image's, but a shell of
+  # the engine evaluates their values, unless it knows NO_EVAL as releases since 2022 do.
+  export "${falkon_prefix}_NO_EVAL=1"
+  for falkon_name in $falkon_names; do
+    eval "falkon_value=\${$falkon_name-}"
+    case $falkon_value in
+    '' | *[\$\`\"\\]*) ;;
+    *) export "${falkon_prefix}ENV_$falkon_name=$falkon_value" ;;
+    esac
+  done
   # The variable is passed on, unlike the directories of the node.
   if [ -d "${TMPDIR:-}" ]; then falkon_bind rw "$TMPDIR" || return; fi
-  for falkon_name in $falkon_names; do
-    eval "[ -z \"\${$falkon_name+set}\" ] || export $falkon_prefix$falkon_name=\"\$$falkon_name\""
-  done
   set -- "$falkon_image" "$@"
   if [ "${FALKON_GPUS:-0}" != 0 ]; then
     if [ -e /dev/nvidiactl ]; then set -- --nv "$@"; fi
@@ -128,7 +135,7 @@ falkon_exec_image() {
   done <<END
 $falkon_binds
 END
-  exec "$falkon_engine" --silent exec --no-home --pwd "$falkon_folder" "$@"
+  exec "$falkon_engine" --silent exec --home "$falkon_folder" --pwd "$falkon_folder" "$@"
 }
 
 # Runs the command "$@" in a container of podman or docker, and kills that if it is left.
@@ -138,6 +145,8 @@ falkon_run_image() {
   esac
   set -- "$falkon_image" "$@"
   for falkon_name in $falkon_names; do set -- --env "$falkon_name" "$@"; done
+  # The task's own counts, if it was given one: it stands behind this.
+  set -- --env "HOME=$falkon_folder" "$@"
   while IFS= read -r falkon_line; do
     falkon_path=${falkon_line#r?}
     case $falkon_line in
@@ -183,11 +192,6 @@ END
     # Its root is this user.
     *rootless*) falkon_user=0:0 ;;
     *) for falkon_group in $(id -G); do set -- --group-add "$falkon_group" "$@"; done ;;
-    esac
-    case " $falkon_names " in
-    *' HOME '*) ;;
-    # As podman does: the user's own is not in the container.
-    *) set -- --env "HOME=$falkon_folder" "$@" ;;
     esac
     set -- --init --user "$falkon_user" "$@"
   fi
