@@ -1,9 +1,10 @@
-//! Tasks in containers of podman. The engines that a machine rarely has are stand-ins in
+//! Tasks in containers of podman and Apptainer, where these are. Stand-ins for all engines are in
 //! `executor/src/tasks/container/tests.rs`.
 
 use crate::fixture::{Site, poll};
 use falkon_trials::{skip, trial};
 use rustix::process::Signal;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -26,20 +27,21 @@ fn site() -> Site {
     if Command::new("podman").arg("--version").output().is_err() || !Path::new(BUSYBOX).exists() {
         skip("it needs podman and busybox-static");
     }
-    for folder in ["storage", "running", "root", "root/bin", "root/tmp", "root/etc", "bin"] {
+    make_system(&site);
+    for folder in ["storage", "running", "bin"] {
         std::fs::create_dir(site.path(folder)).unwrap();
     }
     let (storage, running) = (site.text("storage"), site.text("running"));
     let places = format!("driver = \"vfs\"\ngraphroot = \"{storage}\"\nrunroot = \"{running}\"\n");
     let configuration = site.write("storage.conf", format!("[storage]\n{places}"));
     site.set("CONTAINERS_STORAGE_CONF", &configuration);
+    // Podman of another user than root keeps there what runs, whatever its configuration says.
+    let permissions = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(&running, permissions).unwrap();
+    site.set("XDG_RUNTIME_DIR", &running);
     let limits = "[containers]\ndefault_ulimits = [\"nofile=1000:1000\", \"nproc=1000:1000\"]\n";
     let configuration = site.write("containers.conf", limits);
     site.set("CONTAINERS_CONF", &configuration);
-    std::fs::copy(BUSYBOX, site.path("root/bin/busybox")).unwrap();
-    for applet in ["sh", "echo", "cat", "id", "pwd", "sleep", "touch", "ls", "true", "test"] {
-        std::os::unix::fs::symlink("busybox", site.path("root/bin").join(applet)).unwrap();
-    }
     let (root, archive) = (site.text("root"), site.text("root.tar"));
     let packed = site.program("tar").args(["-C", &root, "-cf", &archive, "."]).output().unwrap();
     assert!(packed.status.success(), "{packed:?}");
@@ -56,6 +58,17 @@ fn site() -> Site {
         }
     }
     site
+}
+
+/// Makes a system in the folder `root` of a site.
+fn make_system(site: &Site) {
+    for folder in ["root", "root/bin", "root/tmp", "root/etc", "root/dev", "root/proc"] {
+        std::fs::create_dir(site.path(folder)).unwrap();
+    }
+    std::fs::copy(BUSYBOX, site.path("root/bin/busybox")).unwrap();
+    for applet in ["sh", "echo", "cat", "id", "pwd", "sleep", "touch", "ls", "true", "test"] {
+        std::os::unix::fs::symlink("busybox", site.path("root/bin").join(applet)).unwrap();
+    }
 }
 
 /// Makes the image; whether podman can run it.
@@ -116,6 +129,39 @@ fn a_task_in_a_container_finds_what_it_has_outside_it() {
 }
 
 #[trial]
+fn apptainer_runs_a_folder_and_values_of_variables_do_not_run() {
+    let site = Site::new();
+    if Command::new("apptainer").arg("--version").output().is_err() || !Path::new(BUSYBOX).exists()
+    {
+        skip("it needs apptainer and busybox-static");
+    }
+    make_system(&site);
+    let root = site.text("root");
+    let tried = site.program("apptainer").args(["--silent", "exec", &root, "true"]).output();
+    if !tried.unwrap().status.success() {
+        skip("apptainer cannot run a container here");
+    }
+    site.write("in.txt", "input\n");
+    let own = rustix::process::getuid().as_raw();
+    let token = "it's $HOME \"$(touch evil)\"";
+    let script = "cat in.txt; pwd; id -u; echo \"$TOKEN\"; echo \"$PLAIN $FALKON_TASK\"; \
+                  cat in.txt >out.txt; ls /usr 2>/dev/null; echo complaint >&2; exit 7";
+    let token_is = format!("TOKEN={token}");
+    let options = ["--env", &token_is, "--env", "PLAIN=a b", "--input", "in.txt"];
+    let image = format!("apptainer:{root}");
+    let command = ["--json", "--", "sh", "-c", script];
+    let ran = site.run([&["run", "--container", &image], &options[..], &command].concat());
+    let result = ran.exits(1).results().remove(0);
+    assert_eq!(result["exit_code"], 7, "{result}");
+    let folder = site.dir().canonicalize().unwrap();
+    let expected = format!("input\n{}\n{own}\n{token}\na b 0\n", folder.display());
+    assert_eq!(result["stdout"], expected, "{result}");
+    assert_eq!(result["stderr"], "complaint\n", "{result}");
+    assert_eq!(site.read("out.txt"), "input\n");
+    assert!(!site.path("evil").exists());
+}
+
+#[trial]
 fn data_objects_are_in_the_container() {
     let site = site();
     site.write("object", "an object\n");
@@ -158,5 +204,4 @@ fn no_container_outlives_its_task() {
         }
         poll("the container is gone", || containers(&site).is_empty());
     }
-    site.left().wait_for_none();
 }
