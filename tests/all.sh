@@ -30,6 +30,12 @@ if [[ $(id -u) == 0 && -z ${FALKON_NO_INSTALL:-} ]] && command -v apt-get >/dev/
         { apt-get update -qq && apt-get install -y -qq --no-install-recommends environment-modules; } >/dev/null 2>&1 || true
 fi
 
+# What --container runs.
+if [[ $(id -u) == 0 && -z ${FALKON_NO_INSTALL:-} ]] && command -v apt-get >/dev/null && ! { command -v podman && command -v busybox; } >/dev/null; then
+    apt-get install -y -qq --no-install-recommends podman crun catatonit busybox-static >/dev/null 2>&1 ||
+        { apt-get update -qq && apt-get install -y -qq --no-install-recommends podman crun catatonit busybox-static; } >/dev/null 2>&1 || true
+fi
+
 # What collects the dispatcher's metrics.
 if [[ $(id -u) == 0 && -z ${FALKON_NO_INSTALL:-} ]] && command -v apt-get >/dev/null && ! command -v prometheus >/dev/null; then
     apt-get install -y -qq --no-install-recommends prometheus >/dev/null 2>&1 ||

@@ -37,7 +37,7 @@ fi
 # What the examples run, and test_libraries.py.
 examples="rdkit meeko gemmi scipy nibabel astropy openmm"
 # Libraries and workflow systems that run on an executor, by their modules.
-libraries="adaptive anyio cubed emcee optuna psij pydra sklearn toil trio"
+libraries="adaptive anyio cubed emcee executorlib optuna psij pydra sklearn toil trio"
 packages=${libraries/sklearn/scikit-learn}
 packages=${packages/psij/psij-python}
 has_all='import importlib.util as find, sys; sys.exit(not all(map(find.find_spec, sys.argv[1:])))'

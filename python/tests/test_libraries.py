@@ -297,6 +297,44 @@ class Libraries(InFolder):
         self.assertEqual(found, [n**4 for n in range(MORE)])
         self.assertEqual(run("serial", "serial", 1), found)
 
+    @needs("executorlib")
+    def test_executorlib(self):
+        import executorlib
+        from falkon.executorlib import FalkonExecutor
+
+        called, check = self.met(_pair, MORE)
+        executor = FalkonExecutor(executor=self.executor)
+        self.assertIsInstance(executor, executorlib.BaseExecutor)
+        pairs = [executor.submit(called, number) for number in range(MORE)]
+        check_sum = sum(2 * number + 1 for number in range(MORE))
+        parts = [part for pair in pairs for part in executorlib.split_future(pair, 2)]
+        # Parts are taken where calls are made, in lists and tables too.
+        total = executor.submit(_sum_of, parts[:2], rest={"more": parts[2:]})
+        self.assertEqual(total.result(60), check_sum)
+        check()
+        named = executor.submit(dict, one=1)
+        one = executorlib.get_item_from_future(named, "one")
+        self.assertEqual(executor.submit(abs, one, resource_dict={"priority": 2}).result(60), 1)
+        self.assertEqual(list(executor.map(pow, [2, 3], [3, 2])), [8, 9])
+
+        batches = executor.batched(pairs, 3)
+        found = [value for batch in batches for value in batch.result(60)]
+        self.assertEqual(sorted(found), [(n, n + 1) for n in range(MORE)])
+        self.assertTrue(all(len(batch.result()) == 3 for batch in batches[:-1]))
+        failing = [executor.submit(_fails, 1.0) for _ in range(2)]
+        for batch in executor.batched(failing, 1):
+            self.assertRaises(ZeroDivisionError, batch.result, 60)
+
+        folder = self.path("calls/one")
+        here = executor.submit(os.getcwd, resource_dict={"cwd": folder, "threads_per_core": 2})
+        self.assertEqual(here.result(60), os.path.realpath(folder))
+        for wrong, said in [("cores", "processes of MPI"), ("partition", "has no 'partition'")]:
+            with self.assertRaisesRegex(ValueError, said):
+                executor.submit(abs, 1, resource_dict={wrong: 2})
+        executor.shutdown()
+        self.assertRaises(RuntimeError, executor.submit, abs, 1)
+        self.assertEqual(self.executor.submit(abs, -1).result(60), 1)
+
 
 class _Sleep:
     def __call__(self, seconds):
@@ -311,6 +349,14 @@ def _score(estimator, inputs, classes):
 
 def _doubled(block):
     return 2 * block
+
+
+def _pair(number):
+    return number, number + 1
+
+
+def _sum_of(first, rest):
+    return sum(first) + sum(rest["more"])
 
 
 def _fails(block):

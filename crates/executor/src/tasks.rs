@@ -2,6 +2,7 @@
 
 mod builtins;
 mod checks;
+mod container;
 mod ends;
 mod gangs;
 mod packing;

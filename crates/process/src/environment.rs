@@ -8,8 +8,8 @@ use std::ffi::{CStr, CString, OsStr, c_char};
 use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use super::TASK_KEY_VARIABLE;
 use super::host_protocol::{Garbled, LaunchRecord, Variable};
+use super::{CLEANER_KEY_VARIABLE, TASK_KEY_VARIABLE};
 
 /// Programs whose places on the search path a slot remembers.
 const LOOKUPS_KEPT_MAX: usize = 8;
@@ -25,6 +25,8 @@ pub(super) struct Inherited {
     path: Vec<u8>,
     /// `FALKON_TASK_KEY=INSTANCE:`.
     key_prefix: Vec<u8>,
+    /// `FALKON_CLEANER_KEY=INSTANCE:`.
+    cleaner_prefix: Vec<u8>,
 }
 
 impl Inherited {
@@ -44,15 +46,20 @@ impl Inherited {
             // The environment came as C strings, so there is no NUL within.
             settings.extend(CString::new(setting));
         }
-        let mut key_prefix = format!("{TASK_KEY_VARIABLE}=").into_bytes();
-        key_prefix.extend_from_slice(instance.as_bytes());
-        key_prefix.push(b':');
-        Inherited { settings, path, key_prefix }
+        let prefix = |name: &str| [name.as_bytes(), b"=", instance.as_bytes(), b":"].concat();
+        let key_prefix = prefix(TASK_KEY_VARIABLE);
+        let cleaner_prefix = prefix(CLEANER_KEY_VARIABLE);
+        Inherited { settings, path, key_prefix, cleaner_prefix }
     }
 
     /// The beginning of the setting of [`TASK_KEY_VARIABLE`] in this host's tasks.
     pub(super) fn key_prefix(&self) -> &[u8] {
         &self.key_prefix
+    }
+
+    /// The beginning of the setting of [`CLEANER_KEY_VARIABLE`] of those that clean up after tasks.
+    pub(super) fn cleaner_prefix(&self) -> &[u8] {
+        &self.cleaner_prefix
     }
 
     /// The setting of [`TASK_KEY_VARIABLE`] for a task, with a NUL.

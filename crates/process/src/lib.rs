@@ -57,6 +57,11 @@ pub const HOST_ARGUMENT: &str = "task-host";
 /// random for each host and `KEY` is [`Launch::key`] in decimal.
 pub const TASK_KEY_VARIABLE: &str = "FALKON_TASK_KEY";
 
+/// The same for a process that cleans up after a task, in a session of its own and without
+/// [`TASK_KEY_VARIABLE`]: the host does not end it with the task but half a minute later, and not
+/// when the host stops.
+pub const CLEANER_KEY_VARIABLE: &str = "FALKON_CLEANER_KEY";
+
 /// Most tasks that may be with a host at once; see [`HostSender::launch`].
 pub const IN_FLIGHT_TASKS_MAX: usize = 65_536;
 

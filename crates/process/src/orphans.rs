@@ -28,6 +28,9 @@ const LOOK_AGAIN_MS: u64 = 10;
 /// system of the program.
 const EXECUTE_MS_MAX: u64 = 1_000;
 
+/// How long a process that cleans up after a task may outlive the task.
+const CLEAN_MS_MAX: u64 = 30_000;
+
 /// Looks after what tasks leave behind. It must be used on the host's first thread only, as what
 /// the host adopts are children of that thread, and it waits for children of its thread alone.
 #[derive(Debug)]
@@ -35,30 +38,41 @@ pub(super) struct Janitor {
     /// Processes that do not tell which task they come from, and the number of the next start
     /// when they were first seen: they come from a task before that.
     strangers: HashMap<Pid, u64>,
+    /// Processes that clean up after tasks that have ended, and since when they were seen to.
+    cleaners: HashMap<Pid, Instant>,
 }
 
 impl Janitor {
     pub(super) fn new() -> Janitor {
-        Janitor { strangers: HashMap::new() }
+        Janitor { strangers: HashMap::new(), cleaners: HashMap::new() }
     }
 
     /// Ends the processes whose task has ended. Costs one system call if there are none at all.
     pub(super) fn look(&mut self, pool: &Pool) {
         if !reap_own_children(&pool.copies) {
             self.strangers.clear();
+            self.cleaners.clear();
             pool.note_strays(HashMap::new());
             return;
         }
         let children = own_children();
         self.strangers.retain(|pid, _| children.contains(pid));
+        self.cleaners.retain(|pid, _| children.contains(pid));
         let mut strays: HashMap<u64, Vec<libc::pid_t>> = HashMap::new();
         for pid in children {
-            let left_behind = match task_key(pid, pool.inherited.key_prefix()) {
-                Some(key) => {
+            let environment = Environment::of(pid);
+            let task = environment.key(pool.inherited.key_prefix());
+            let left_behind = match (task, environment.key(pool.inherited.cleaner_prefix())) {
+                (Some(key), _) => {
                     strays.entry(key).or_default().push(pid.as_raw_nonzero().get());
                     !pool.runs(key)
                 }
-                None => {
+                (None, Some(key)) if pool.runs(key) => false,
+                (None, Some(_)) => {
+                    let since = self.cleaners.entry(pid).or_insert_with(Instant::now);
+                    since.elapsed() >= Duration::from_millis(CLEAN_MS_MAX)
+                }
+                (None, None) => {
                     let (next, oldest) = pool.starts();
                     let seen = *self.strangers.entry(pid).or_insert(next);
                     oldest.is_none_or(|oldest| oldest >= seen)
@@ -72,7 +86,7 @@ impl Janitor {
         reap_own_children(&pool.copies);
     }
 
-    /// Ends everything, while the slots end their tasks.
+    /// Ends everything but what cleans up, while the slots end their tasks.
     pub(super) fn kill_all(&mut self, pool: &Pool) {
         let deadline = Instant::now() + Duration::from_millis(KILL_MS_MAX);
         while Instant::now() < deadline {
@@ -80,10 +94,13 @@ impl Janitor {
             // children here before its slot is not busy any more.
             let busy = pool.busy();
             let any = reap_own_children(&pool.copies);
-            if !busy && !any {
+            let mut left = own_children();
+            left.retain(|pid| Environment::of(*pid).key(pool.inherited.cleaner_prefix()).is_none());
+            let is_any_left = any && (!left.is_empty() || pool.copies.hold().is_any_ordered());
+            if !busy && !is_any_left {
                 return;
             }
-            own_children().into_iter().for_each(kill);
+            left.into_iter().for_each(kill);
             wait_child_ended();
         }
     }
@@ -206,10 +223,11 @@ impl Environment {
         let Environment::Known(settings) = self else { return None };
         settings.split(|&byte| byte == 0).find_map(|setting| setting.strip_prefix(prefix))
     }
-}
 
-fn task_key(pid: Pid, prefix: &[u8]) -> Option<u64> {
-    str::from_utf8(Environment::of(pid).setting(prefix)?).ok()?.parse().ok()
+    /// The number of the task that this setting ties the process to.
+    fn key(&self, prefix: &[u8]) -> Option<u64> {
+        str::from_utf8(self.setting(prefix)?).ok()?.parse().ok()
+    }
 }
 
 /// The process group of `pid`; none if it has ended, or if the group's number has no meaning here

@@ -40,7 +40,8 @@ wire_struct!(Command { argv, env, cwd, stdin, inputs, outputs, streams, call });
 const SETUP: &[u8] = b"@setup";
 
 /// What is prepared before a command, as the first of its words: `@setup`, how many there
-/// are, and each as `module=NAME`, `conda=ENVIRONMENT`, `venv=DIR` or `setup=COMMAND`.
+/// are, and each as `module=NAME`, `conda=ENVIRONMENT`, `venv=DIR`, `setup=COMMAND`,
+/// `container=IMAGE` (or `container=ENGINE:IMAGE`) or `bind=PATH`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setup<'a> {
     /// What is prepared, in this order.

@@ -229,6 +229,15 @@ pub(crate) enum PlanError {
          has on each of its nodes, or leave --memory out"
     )]
     GangMemory,
+    /// A task on several executors in a container.
+    #[error(
+        "--container is for tasks on one node: with --nodes-per-task, start the processes of the \
+         launcher in containers, as in `mpiexec apptainer exec IMAGE PROGRAM`"
+    )]
+    GangContainer,
+    /// A task's container or what it shows cannot be had.
+    #[error(transparent)]
+    Container(#[from] super::setup::ContainerError),
     /// `@sleep` without one number of seconds.
     #[error("@sleep takes one number of seconds, such as `@sleep 0.5`, not {given}")]
     Sleep {

@@ -6,13 +6,16 @@ use falkon_core::task::{AUTO_MEMORY, Kind, TaskClass};
 /// Checks what a task asks for that runs on several executors.
 ///
 /// # Errors
-/// It is a call, or leaves its memory to the executors.
-pub(crate) fn check(class: &TaskClass) -> Result<(), PlanError> {
+/// It is a call, runs in a container, or leaves its memory to the executors.
+pub(crate) fn check(class: &TaskClass, is_contained: bool) -> Result<(), PlanError> {
     if !class.is_gang() {
         return Ok(());
     }
     if class.kind == Kind::Function {
         return Err(PlanError::CallWith { other: "--nodes-per-task" });
+    }
+    if is_contained {
+        return Err(PlanError::GangContainer);
     }
     if class.resources.memory_bytes == AUTO_MEMORY {
         return Err(PlanError::GangMemory);

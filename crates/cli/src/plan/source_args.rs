@@ -229,9 +229,9 @@ impl Args for SourceArgs {
                          ([[task]] tables), told apart by the extension .toml or the contents; \
                          `-` is standard input. Fields: id, command (a program, or a list with \
                          its arguments), args, or for a function call (\"module:function\"), \
-                         args (any values), kwargs, language; shell, env, cwd, stdin, inputs, \
-                         unpack, outputs, collect_streams, after (ids), {}. A task runs after the tasks that it names in \
-                         `after` and those whose outputs are its inputs. Options of the command \
+                         args (any values), kwargs, language; shell, env, container, cwd, stdin, \
+                         inputs, unpack, outputs, collect_streams, after (ids), {}. A task runs \
+                         after the tasks that it names in `after` and those whose outputs are its inputs. Options of the command \
                          line are defaults for the tasks.",
                         CLASS_FIELDS.join(", ")
                     )),

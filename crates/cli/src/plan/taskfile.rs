@@ -10,6 +10,7 @@ use super::graph::GraphBuilder;
 use super::listed::ListBuilder;
 use super::objects;
 use super::product::{self, check_sleep, kind};
+use super::setup::{self, OPTIONS};
 use super::shell;
 use super::streams;
 use super::texts::{Text, json_message};
@@ -231,6 +232,12 @@ impl Defaults {
         index: u64,
     ) -> Result<(Command, TaskClass), PlanError> {
         let mut command = self.template.fill(&[], index + 1).unwrap_or_default();
+        if let Some(image) = &fields.container {
+            if fields.call.is_some() {
+                return Err(PlanError::CallWith { other: "`container`" });
+            }
+            command.argv = setup::with_container(&command.argv, image.bytes())?;
+        }
         let kind = match &fields.call {
             Some(call) => {
                 command.call = Some(self.call(fields, call)?);
@@ -260,13 +267,13 @@ impl Defaults {
             command.streams = Some(streams::of_task(archive.bytes(), index + 1));
         }
         if kind == Kind::Function && !command.argv.is_empty() {
-            return Err(PlanError::CallWith { other: "--module, --conda, --venv and --setup" });
+            return Err(PlanError::CallWith { other: OPTIONS });
         }
         if kind == Kind::Function && command.stdin.is_some() {
             return Err(PlanError::CallWith { other: "`stdin`" });
         }
         let class = TaskClass { unpacks, ..self.class(fields, kind) };
-        gang::check(&class)?;
+        gang::check(&class, setup::is_contained(&command.argv))?;
         Ok((command, class))
     }
 

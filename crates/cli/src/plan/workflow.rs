@@ -125,7 +125,7 @@ pub(crate) fn read(
         }
         graph.files(number, command.cwd.as_deref(), &command.inputs, &command.outputs);
         let class = class(options, kind, entry);
-        gang::check(&class)?;
+        gang::check(&class, options.setup.is_contained())?;
         list.push(&command, task.id.bytes(), class)?;
     }
     Ok(())

@@ -15,6 +15,7 @@ mod clock;
 mod collect;
 mod concentrators;
 mod configuration;
+mod container;
 mod control;
 mod data;
 mod events;

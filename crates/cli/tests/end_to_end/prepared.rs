@@ -73,3 +73,28 @@ fn calls_and_builtins_are_not_prepared() {
     assert!(ran.text().ends_with("\t./prog  # prepares 'setup=ulimit -c 0'\n"), "{}", ran.text());
     site.run(["run", "--quiet", "--setup", "exit 3", "true"]).exits(1);
 }
+
+#[trial]
+fn what_no_container_can_have_is_refused() {
+    let site = Site::new();
+    let gang = ["--nodes-per-task", "2"];
+    let cases: [(&[&str], &str); 5] = [
+        (&["--container=-x"], "`-x` is no image of a container"),
+        (&["--container", "podman:"], "`podman:` is no image of a container"),
+        (&["--container", "a\nb"], "`a\\nb` is no image of a container"),
+        (&["--container", "a", "--bind", "data"], "`data` cannot be shown in a container"),
+        (&["--container", "a", gang[0], gang[1]], "--container is for tasks on one node"),
+    ];
+    for (options, said) in cases {
+        site.run([&["run"], options, &["--", "true"]].concat()).exits(2).says(said);
+    }
+    let call = ["run", "--container", "a", "--call", "math:sqrt", "--", "4"];
+    site.run(call).exits(2).says("a function is called and not run: leave out --container");
+    site.write("call.jsonl", "{\"call\": \"math:sqrt\", \"args\": [4], \"container\": \"a\"}\n");
+    let ran = site.run(["run", "--tasks", "call.jsonl"]).exits(2);
+    ran.says("a function is called and not run: leave out `container`");
+    site.write("odd.jsonl", "{\"command\": \"true\", \"container\": \"-x\"}\n");
+    site.run(["run", "--tasks", "odd.jsonl"]).exits(2).says("`-x` is no image of a container");
+    let ran = site.run(["run", "--dry-run", "--container", "a b", "--", "./prog"]).exits(0);
+    assert!(ran.text().ends_with("\t./prog  # prepares 'container=a b'\n"), "{}", ran.text());
+}

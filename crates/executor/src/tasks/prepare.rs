@@ -1,6 +1,7 @@
 //! A task's command made ready to be launched: its directory, its files, its
 //! environment.
 
+use super::container::Surroundings;
 use super::gangs::GangEnvironment;
 use super::setup::in_shell;
 use super::{Prepared, Process, Tasks};
@@ -12,7 +13,7 @@ use crate::watchdog::WaitPoint;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::execute::{Start, StartData, TemplateId};
 use falkon_core::result::Outcome;
-use falkon_process::{Launch, MemoryLimit, Source, Unchanged};
+use falkon_process::{Launch, MemoryLimit, Source, TASK_KEY_VARIABLE, Unchanged};
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{Command, Template};
 use falkon_wire::declared::{self, Declared, written_folder};
@@ -117,7 +118,6 @@ impl Tasks {
             .zip(written)
             .collect();
         outputs.extend(objects.iter().map(|(path, _)| path.clone()));
-        let argv = in_shell(command.argv);
         let launch_key = self.next_launch;
         self.next_launch += 1;
         // Of equal names the last counts.
@@ -129,6 +129,16 @@ impl Tasks {
         set("FALKON_TASK", start.key.task.to_string());
         set("FALKON_ATTEMPT", start.attempt.to_string());
         env.extend(self.gpus.environment(&start.grant.gpus));
+        let shown = |names: &mut dyn Iterator<Item = &[u8]>| names.map(<[u8]>::to_vec).collect();
+        let objects_read = declared::objects(&command.inputs).map(|(name, _)| name);
+        let argv = in_shell(command.argv, || Surroundings {
+            folder: command.cwd.clone(),
+            inputs: shown(&mut files(&command.inputs).chain(objects_read)),
+            outputs: shown(&mut files(&command.outputs)),
+            variables: shown(
+                &mut env.iter().map(|(name, _)| &name[..]).chain([TASK_KEY_VARIABLE.as_bytes()]),
+            ),
+        });
         let (output, spill) = self.outputs.next();
         let spill = spill.into_os_string().into_vec();
         let after = self.launch_after(start);

@@ -1,7 +1,11 @@
 //! Modules, a conda or a virtual environment, and commands of the shell, which are prepared
-//! before a task's command. A shell with [`SCRIPT`] does it, in which nothing of the user's is:
+//! before a task's command. A shell with [`PREPARE`] does it, in which nothing of the user's is:
 //! that is in its arguments, and the task's own command, which takes the shell's place, follows.
+//!
+//! If the command runs in a container, modules are loaded outside, as they may bring the engine
+//! that runs it, and a second shell inside prepares all else.
 
+use super::container::{self, Surroundings};
 use falkon_wire::command::Setup;
 
 /// The shell that prepares.
@@ -9,7 +13,7 @@ const SHELL: &[u8] = b"/bin/sh";
 /// The name that the shell has in its own messages.
 const NAME: &[u8] = b"falkon";
 /// Prepares one after another, in functions: what they run has arguments of its own.
-const SCRIPT: &[u8] = br#"falkon_failed() { echo "falkon: $1" >&2; return 1; }
+const PREPARE: &[u8] = br#"falkon_failed() { echo "falkon: $1" >&2; return 1; }
 falkon_prepare() {
   falkon_value=${1#*=}
   case $1 in
@@ -25,6 +29,7 @@ falkon_prepare() {
     ;;
   conda=*)
     falkon_conda=${CONDA_EXE:-}
+    if ! [ -x "$falkon_conda" ]; then falkon_conda=; fi
     for falkon_file in "$(command -v conda)" "$(command -v mamba)" "$(command -v micromamba)" \
       "${HOME:-}/miniforge3/bin/conda" "${HOME:-}/miniconda3/bin/conda" \
       "${HOME:-}/anaconda3/bin/conda" /opt/conda/bin/conda; do
@@ -54,6 +59,8 @@ falkon_prepare() {
       return "$falkon_status"
     }
     ;;
+  folder=* | container=* | bind=* | output=* | input=* | variable=*) ;;
+  *) falkon_failed "this executor cannot prepare ${1%%=*}: use the release that submitted the task" ;;
   esac
 }
 falkon_prepare_all() {
@@ -65,17 +72,47 @@ falkon_prepare_all() {
   done
 }
 falkon_prepare_all "$@" || exit
-shift $(($1 + 1))
+"#;
+/// Runs the command in the shell's place.
+const RUN: &[u8] = br#"shift $(($1 + 1))
 exec "$@""#;
+/// Runs the command in a container.
+const CONTAIN: &[u8] = br#"falkon_contain "$@""#;
 
-/// The words that run a command, after what it has prepared.
-pub(super) fn in_shell(argv: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-    let Some(Setup { prepared, .. }) = Setup::of(&argv) else { return argv };
-    let count = prepared.len().to_string().into_bytes();
-    let mut words = vec![SHELL.to_vec(), b"-c".to_vec(), SCRIPT.to_vec(), NAME.to_vec(), count];
-    // After the word that says so, and the number.
-    words.extend(argv.into_iter().skip(2));
-    words
+/// The words that run a command, after what it has prepared. `surroundings` is asked for if the
+/// command runs in a container.
+pub(super) fn in_shell(
+    argv: Vec<Vec<u8>>,
+    surroundings: impl FnOnce() -> Surroundings,
+) -> Vec<Vec<u8>> {
+    let Some(Setup { prepared, command }) = Setup::of(&argv) else { return argv };
+    let begins = |word: &[u8], name: &[u8]| word.starts_with(name);
+    if !prepared.iter().any(|word| begins(word, b"container=")) {
+        let prepared: Vec<_> = prepared.iter().filter(|word| !begins(word, b"bind=")).collect();
+        if prepared.is_empty() {
+            return command.to_vec();
+        }
+        return shell(&[PREPARE, RUN], &prepared, command);
+    }
+    let is_outside = |word: &&Vec<u8>| {
+        [&b"module="[..], b"container=", b"bind="].iter().any(|name| begins(word, name))
+    };
+    let (outside, inside): (Vec<_>, Vec<_>) = prepared.iter().partition(is_outside);
+    let command = match inside.is_empty() {
+        true => command.to_vec(),
+        false => shell(&[PREPARE, RUN], &inside, command),
+    };
+    let outside = surroundings().words(&outside);
+    let words: Vec<_> = outside.iter().collect();
+    shell(&[PREPARE, container::SCRIPT, CONTAIN], &words, &command)
+}
+
+/// A shell that runs these parts of a script with the words and the command.
+fn shell(script: &[&[u8]], words: &[&Vec<u8>], command: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let count = words.len().to_string().into_bytes();
+    let head = [SHELL.to_vec(), b"-c".to_vec(), script.concat(), NAME.to_vec(), count];
+    let words = words.iter().map(|word| (*word).clone());
+    head.into_iter().chain(words).chain(command.iter().cloned()).collect()
 }
 
 #[cfg(test)]
@@ -89,7 +126,7 @@ mod tests {
         let to_bytes = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
         let mut words = Setup::words(to_bytes(prepared));
         words.extend(to_bytes(command));
-        let words = in_shell(words);
+        let words = in_shell(words, Surroundings::default);
         let words: Vec<&OsStr> = words.iter().map(|word| OsStr::from_bytes(word)).collect();
         let environment = environment.iter().copied();
         Command::new(words[0]).args(&words[1..]).envs(environment).output().unwrap()
@@ -103,7 +140,7 @@ mod tests {
     #[test]
     fn a_command_that_prepares_nothing_is_as_it_was() {
         let plain = vec![b"echo".to_vec(), b"@setup".to_vec()];
-        assert_eq!(in_shell(plain.clone()), plain);
+        assert_eq!(in_shell(plain.clone(), Surroundings::default), plain);
     }
 
     #[test]

@@ -156,6 +156,28 @@ fn a_daemon_without_the_variable_is_found_and_killed() {
 }
 
 #[trial]
+fn what_cleans_up_outlives_its_task_and_the_host() {
+    let mut rig = Rig::new();
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    assert!(Command::new("mkfifo").arg(path("ready")).status().unwrap().success());
+    // The task waits until the cleaner and a daemon are in their own sessions.
+    let script = "(FALKON_CLEANER_KEY=$FALKON_TASK_KEY; export FALKON_CLEANER_KEY; \
+                   unset FALKON_TASK_KEY; \
+                   exec setsid sh -c 'echo >ready; until test -e go; do sleep 0.01; done; : >done') & \
+                  cat ready; (setsid sh -c 'echo $$ >daemon; exec sleep 1000' &); \
+                  until test -s daemon; do :; done";
+    let launch = Launch { cwd: Some(bytes(dir.path())), ..shell(script) };
+    assert_eq!(rig.outcome(launch), Outcome::Exit(0));
+    let daemon = fs::read_to_string(path("daemon")).unwrap();
+    let process = Path::new("/proc").join(daemon.trim());
+    until("the daemon is gone", || fs::read_link(process.join("exe")).is_err());
+    drop(rig);
+    fs::write(path("go"), "").unwrap();
+    until("the cleaner has done its work", || path("done").exists());
+}
+
+#[trial]
 fn dropping_the_host_kills_everything() {
     for drop_receiver in [false, true] {
         let mut rig = Rig::new();

@@ -59,6 +59,9 @@ own_fields! {
     shell: bool,
         "`true`: `command` is a script for `/bin/sh`, `args` are its `$1`, `$2`, …", "`--shell`";
     env: Map<'a, Word<'a>>, "table of variables", "`--env`, added to";
+    container: Text<'a>,
+        "the image whose [container](#containers) the task runs in; `\"\"` is none",
+        "`--container`, else none";
     cwd: Text<'a>, "working directory", "`--cwd`, else the current one";
     stdin: Text<'a>, "file to read as standard input", "`--stdin`, else empty";
     inputs: Vec<Text<'a>>,
