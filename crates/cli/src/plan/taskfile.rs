@@ -11,6 +11,7 @@ use super::listed::ListBuilder;
 use super::objects;
 use super::product::{self, check_sleep, kind};
 use super::shell;
+use super::speculation;
 use super::streams;
 use super::texts::{Text, json_message};
 use falkon_core::task::{Kind, TaskClass};
@@ -267,6 +268,7 @@ impl Defaults {
         }
         let class = TaskClass { unpacks, ..self.class(fields, kind) };
         gang::check(&class)?;
+        speculation::check(&command, &class)?;
         Ok((command, class))
     }
 
