@@ -227,7 +227,10 @@ class Executor(StandardExecutor):
         ``resources`` (name to count): what a call needs. ``timeout`` (the call is
         ended; seconds, a :class:`datetime.timedelta`, or a text such as ``"5m"``),
         ``retries`` (how often it is tried again), ``priority`` (higher first),
-        ``runtime_estimate`` (a time). What the command line would refuse raises
+        ``runtime_estimate`` (a time), ``speculate`` (``True``: a call among the last that
+        takes far longer than others like it is made a second time on another node, and
+        the first value counts; for functions that write nothing but outputs in stores,
+        and not with ``large_result``). What the command line would refuse raises
         :class:`ValueError`, or :class:`TypeError`, here.
 
         ``inputs`` and ``outputs``: lists of files (:class:`File`, or their paths or
@@ -245,6 +248,8 @@ class Executor(StandardExecutor):
         large = options.pop("large_result", False)
         if not isinstance(large, bool):
             raise TypeError("large_result=%r is not accepted: it is True or False" % (large,))
+        if large and options.get("speculate"):
+            raise ValueError("two calls would leave the same value: leave out speculate or large_result")
         of_class = task_class(options)
         return Executor(_parent=self, _class=of_class, _files=(inputs, outputs), _large=large)
 

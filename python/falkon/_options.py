@@ -214,6 +214,12 @@ def _ranks(option: str, value: Any) -> int:
     return _whole(option, value, 1, NODE_RANKS_MAX)
 
 
+def _flag(option: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        _refuse(option, value, "True or False")
+    return value
+
+
 def _priority(option: str, value: Any) -> int:
     return _whole(option, value, -I32_MAX - 1, I32_MAX)
 
@@ -223,6 +229,7 @@ _READ: Dict[str, Callable[[str, Any], Any]] = {
     "count": _count,
     "copies": _copies,
     "task_memory": task_memory,
+    "flag": _flag,
     "memory_limit": memory_limit,
     "nodes": _nodes,
     "priority": _priority,

@@ -29,6 +29,7 @@ OPTIONS = (
     TaskOption("timeout", "timeout", "time", 0, True),
     TaskOption("runtime_estimate", "estimate", "time", 0, True),
     TaskOption("retries", "retries", "count", 0, True),
+    TaskOption("speculate", "speculate", "flag", False, True),
     TaskOption("replicas", "replicas", "copies", 1, False),
     TaskOption("lenders", "lenders", "count", 0, False),
     TaskOption("priority", "priority", "priority", 0, True),
@@ -56,4 +57,5 @@ def class_of(kind: int, found: Mapping[str, Any]) -> List[Any]:
         found["memory_limit"],
         found["nodes_per_task"],
         found["ranks_per_node"],
+        found["speculate"],
     ]

@@ -39,6 +39,8 @@ TAKEN = [
     ("gpus", 2.0, 2),
     ("retries", "2", 2),
     ("priority", -5, -5),
+    ("speculate", True, True),
+    ("speculate", False, False),
     ("resources", {"b": 1, "a": 2.0}, [("a", 2), ("b", 1)]),
 ]
 REFUSED = [
@@ -67,6 +69,8 @@ REFUSED = [
     ("retries", "often"),
     ("retries", 1 << 32),
     ("priority", 1.5),
+    ("speculate", 1),
+    ("speculate", "yes"),
     ("priority", 1 << 31),
     ("resources", {"a": -1}),
     ("resources", {"": 1}),
@@ -76,7 +80,7 @@ REFUSED = [
     ("resources", "a=1"),
 ]
 PLACES = {"cpus": 0, "gpus": 1, "memory": 2, "resources": 3}
-FIELDS = {"priority": 2, "retries": 3, "timeout": 4, "runtime_estimate": 5}
+FIELDS = {"priority": 2, "retries": 3, "timeout": 4, "runtime_estimate": 5, "speculate": 13}
 
 
 def read(option, value):

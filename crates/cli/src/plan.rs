@@ -38,6 +38,7 @@ mod shell;
 mod source;
 mod source_args;
 mod sources;
+mod speculation;
 mod streams;
 mod submissions;
 mod table;

@@ -62,6 +62,7 @@ mod retry;
 mod runnable;
 mod share;
 mod shelf;
+mod speculation;
 mod staged;
 mod standstill;
 mod state;
@@ -180,6 +181,8 @@ pub struct Dispatcher {
     staged: Staged,
     /// Tries of tasks on several executors.
     gangs: gangs::Gangs,
+    /// Tasks with two tries at a time.
+    speculation: speculation::Speculation,
 }
 
 impl Dispatcher {
@@ -349,10 +352,14 @@ impl Dispatcher {
         let gangs = self.gangs.due().map(|at| (at, "room that is kept for a gang"));
         let all = [executors, recovery, pages, lifetime, unoffered, unmet, withdrawal, gangs];
         let due = all.into_iter().flatten().min();
-        match self.tails.due() {
+        match (self.tails.due(), self.speculation.due()) {
             // As mostly.
-            None => due,
-            Some(at) => due.into_iter().chain([(at, "answer of a relay")]).min(),
+            (None, None) => due,
+            (tail, straggler) => {
+                let tail = tail.map(|at| (at, "answer of a relay"));
+                let straggler = straggler.map(|at| (at, "stragglers"));
+                [due, tail, straggler].into_iter().flatten().min()
+            }
         }
     }
 
@@ -368,6 +375,7 @@ impl Dispatcher {
         self.paging.end_pause(self.now);
         self.unplaced |= self.unoffered.take_due(self.now);
         self.unplaced |= self.gangs.take_due(self.now);
+        self.unplaced |= self.speculation.take_due(self.now);
         self.tell_unmet();
         self.withdrawals.look(self.now);
         self.end_late_tails();

@@ -268,6 +268,25 @@ pub const RECOVERY_MICROS_MAX: u64 = 120_000_000;
 /// How many times a task may be lost with its executor before it has failed:
 /// a task that takes its node down must not go round for ever.
 pub const LOSSES_MAX: u32 = 5;
+/// How often stragglers are looked for among the last tasks of an instance.
+pub const SPECULATION_LOOK_MICROS: u64 = 1_000_000;
+/// A straggler has run for so long, however short its like are.
+pub const SPECULATION_LEAST_MICROS: u64 = 1_000_000;
+/// Tasks of a kind that have to have ended before one is taken for a straggler; three times as
+/// many as still run, besides.
+pub const SPECULATION_ENDED_TASKS_MIN: u64 = 5;
+/// Classes of tasks, of all templates, whose run times are remembered for that.
+pub const SPECULATION_CLASSES_MAX: usize = 4096;
+/// One of so many executors may have a copy of a straggler.
+pub const COPY_OF_EXECUTORS: u64 = 4;
+/// Tasks that have a copy at a time.
+pub const SPECULATION_TASKS_MAX: u64 = 1024;
+/// Executors that one attempt at a task is copied to, one after another.
+pub const COPY_EXECUTORS_MAX: usize = 3;
+/// Executors that are looked at for one with room for a copy.
+pub const SPECULATION_SEARCH_EXECUTORS_MAX: usize = 256;
+/// Queues with ready tasks beyond which no copies are made.
+pub const SPECULATION_NEEDS_MAX: usize = 64;
 /// Kinds of tasks of which an executor remembers how much memory they had.
 pub const AUTO_NEEDS_MAX: usize = 256;
 /// Memory that a task gets beyond what others had: the system counts page tables and the like

@@ -141,6 +141,9 @@ pub struct TaskClass {
     /// How many processes launchers start on each node; 0 is one for each whole CPU of the
     /// task there.
     pub ranks_per_node: u32,
+    /// A task that takes far longer than others like it may run a second time at the same
+    /// time, on another executor: `dispatch/speculation.rs`.
+    pub speculate: bool,
 }
 
 /// As much memory as other tasks of the kind have had: what executors make of it is in
@@ -199,6 +202,7 @@ macro_rules! submission_structs {
             memory_limit_bytes,
             nodes,
             ranks_per_node,
+            speculate,
         });
         $each!(Range { start, step, count });
         $each!(After { offset, tasks, takes });
@@ -234,6 +238,7 @@ impl Default for TaskClass {
             memory_limit_bytes: 0,
             nodes: 1,
             ranks_per_node: 0,
+            speculate: false,
         }
     }
 }
@@ -518,6 +523,9 @@ impl Submission {
         {
             return Err(SubmissionError::Malformed(SubmissionPart::Nodes));
         }
+        if self.classes.iter().any(|class| class.speculate) && !self.may_speculate() {
+            return Err(SubmissionError::Malformed(SubmissionPart::Speculation));
+        }
         let classed = self
             .class_runs
             .iter()
@@ -556,6 +564,16 @@ impl Submission {
             return Err(SubmissionError::Malformed(SubmissionPart::DataObjects));
         }
         Ok(())
+    }
+
+    /// Whether two tries of one of its tasks may run at the same time: the task runs on one
+    /// executor that the dispatcher chooses, and what it writes goes to persistent stores, where
+    /// it appears as a whole. A cache or an archive would have the outputs of both.
+    fn may_speculate(&self) -> bool {
+        let is_alone = |class: &TaskClass| !class.speculate || !class.is_gang();
+        self.everywhere.is_none()
+            && self.classes.iter().all(is_alone)
+            && self.data.as_ref().is_none_or(|data| data.are_outputs_stored())
     }
 
     /// Checks that its tasks can be sent to executors and kept in a journal,

@@ -16,6 +16,8 @@ pub(crate) struct Ledger {
     states: Vec<u8>,
     /// Tasks may be lost and run again.
     faulty: bool,
+    /// Two tries of a task may run at the same time.
+    speculates: bool,
     pub(crate) totals: Totals,
 }
 
@@ -31,8 +33,9 @@ pub(crate) struct Totals {
 }
 
 impl Ledger {
-    pub(crate) fn new(tasks: u64, faulty: bool) -> Ledger {
-        Ledger { states: vec![0; tasks as usize], faulty, totals: Totals::default() }
+    pub(crate) fn new(tasks: u64, faulty: bool, speculates: bool) -> Ledger {
+        let (states, totals) = (vec![0; tasks as usize], Totals::default());
+        Ledger { states, faulty, speculates, totals }
     }
 
     fn all(&mut self, first: u64, count: u64) -> Result<&mut [u8], String> {
@@ -56,14 +59,17 @@ impl Ledger {
 
     /// Tasks start to run.
     pub(crate) fn started(&mut self, first: u64, count: u64) -> Result<(), String> {
-        let faulty = self.faulty;
+        let (faulty, speculates) = (self.faulty, self.speculates);
         let mut new = 0;
         for (at, state) in self.all(first, count)?.iter_mut().enumerate() {
             let task = first + at as u64;
             if *state & SUBMITTED == 0 {
                 return Err(format!("task {task} starts before it is submitted"));
             }
-            if !faulty && *state & STARTED != 0 {
+            if !faulty && speculates && *state & RUNNING > 1 {
+                return Err(format!("three tries of task {task} run at once, and nothing broke"));
+            }
+            if !faulty && !speculates && *state & STARTED != 0 {
                 return Err(format!("task {task} starts twice, and nothing broke"));
             }
             new += u64::from(*state & STARTED == 0);
@@ -118,7 +124,8 @@ impl Ledger {
             if *state & (SUBMITTED | DELIVERED) != SUBMITTED | DELIVERED {
                 return Err(format!("task {task} is lost"));
             }
-            if !self.faulty && *state & RUNNING != 0 {
+            // A try that is to be stopped may still run when the other one's result is there.
+            if !self.faulty && !self.speculates && *state & RUNNING != 0 {
                 return Err(format!("task {task} still runs after its result was delivered"));
             }
         }
@@ -131,7 +138,7 @@ mod tests {
     use super::*;
 
     fn started() -> Ledger {
-        let mut ledger = Ledger::new(3, false);
+        let mut ledger = Ledger::new(3, false, false);
         ledger.submitted(0, 3).unwrap();
         ledger.started(0, 3).unwrap();
         ledger
@@ -139,7 +146,7 @@ mod tests {
 
     #[test]
     fn what_goes_wrong_is_found() {
-        let mut ledger = Ledger::new(3, false);
+        let mut ledger = Ledger::new(3, false, false);
         assert!(ledger.submitted(2, 2).is_err());
         assert!(ledger.started(0, 1).unwrap_err().contains("before it is submitted"));
         assert!(started().started(1, 1).unwrap_err().contains("starts twice"));

@@ -340,6 +340,8 @@ pub struct Workload {
     pub replicas: u32,
     /// Whether dispatchers are told how long tasks run.
     pub estimates: bool,
+    /// Whether the last tasks that take far longer than their like run a second time elsewhere.
+    pub speculate: bool,
     /// Some of the tasks run on several nodes together.
     pub wide: Option<Wide>,
 }

@@ -221,7 +221,9 @@ impl<'a> World<'a> {
             nodes,
             handovers: Handovers::default(),
             clients: (0..shares).map(|at| Client::new(share(at))).collect(),
-            ledgers: (0..shares).map(|at| Ledger::new(share(at), faulty)).collect(),
+            ledgers: (0..shares)
+                .map(|at| Ledger::new(share(at), faulty, scenario.workload.speculate))
+                .collect(),
             arriving: match &scenario.workload.recorded {
                 Some(recorded) => Arriving::recorded(recorded),
                 None => Arriving::new(&scenario.workload.arrivals, scenario.workload.from, tasks),

@@ -472,6 +472,7 @@ wire_number!(SubmissionPart {
     17 => TaskWithData,
     18 => Everywhere,
     19 => Nodes,
+    20 => Speculation,
 });
 
 /// All errors are arrays of four numbers, of which some need not all.

@@ -238,6 +238,26 @@ pub(crate) enum PlanError {
     /// A task's container or what it shows cannot be had.
     #[error(transparent)]
     Container(#[from] super::setup::ContainerError),
+    /// `--speculate` beside something that two tries of a task cannot do at the same time.
+    #[error(
+        "--speculate runs a task that straggles a second time at the same time, on one other node: \
+         leave out {other}"
+    )]
+    SpeculateWith {
+        /// The option or field.
+        other: &'static str,
+    },
+    /// `--speculate` with an output that two tries of a task would write to the same place.
+    #[error(
+        "--speculate is for outputs in stores: two tries of a task would both write `{output}`, \
+         {place}; declare it as NAME=TARGET, where it appears as a whole, or leave out --speculate"
+    )]
+    SpeculateOutput {
+        /// The output as it is declared.
+        output: String,
+        /// Where that is, for people.
+        place: &'static str,
+    },
     /// `@sleep` without one number of seconds.
     #[error("@sleep takes one number of seconds, such as `@sleep 0.5`, not {given}")]
     Sleep {

@@ -18,7 +18,8 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use falkon_core::task::{Resources, TaskClass};
 use kinds::OptionKind;
 pub(crate) use kinds::{
-    Copies, Count, Cpus, Custom, Duration, Estimate, Memory, MemoryLimit, Nodes, Priority, Ranks,
+    Copies, Count, Cpus, Custom, Duration, Estimate, Flag, Memory, MemoryLimit, Nodes, Priority,
+    Ranks,
 };
 use serde::de::{self, MapAccess};
 
@@ -238,6 +239,18 @@ class_options! {
         page: "how many more times the task is run if it fails",
         note: "retries",
         without: "",
+        given: Everywhere,
+    }
+    /// Run the last tasks that take far longer than their like a second time, on another node,
+    /// and take the first result: for tasks that write nothing but standard output and declared
+    /// outputs (NAME=TARGET)
+    speculate: Flag at speculate = "speculate" {
+        page: "`true`: where the task is among the last and takes far longer than others like it, \
+               it runs [a second time](cluster.md#stragglers) on another node, and the first \
+               result counts. It may write nothing but its standard output and outputs \
+               `NAME=TARGET` in stores",
+        note: "a second try",
+        without: "else `false`",
         given: Everywhere,
     }
     /// How many executors hold each object that a task writes to caches (cache:KEY), and each

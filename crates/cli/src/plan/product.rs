@@ -11,6 +11,7 @@ use super::placeholder::{compile, is_literal};
 use super::shell;
 use super::source::Name;
 use super::sources::Sources;
+use super::speculation;
 use super::streams;
 use falkon_core::task::{Kind, Range, TaskClass};
 use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Template, Text};
@@ -67,6 +68,7 @@ impl Product {
         let product = Product { sources, template, class, count };
         if let Some(command) = product.command(0) {
             objects::check(&command, &product.class)?;
+            speculation::check(&command, &product.class)?;
         }
         if kind == Kind::Sleep {
             for index in [0, count.saturating_sub(1)] {

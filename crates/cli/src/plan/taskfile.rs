@@ -12,6 +12,7 @@ use super::objects;
 use super::product::{self, check_sleep, kind};
 use super::setup::{self, OPTIONS};
 use super::shell;
+use super::speculation;
 use super::streams;
 use super::texts::{Text, json_message};
 use falkon_core::task::{Kind, TaskClass};
@@ -274,6 +275,7 @@ impl Defaults {
         }
         let class = TaskClass { unpacks, ..self.class(fields, kind) };
         gang::check(&class, setup::is_contained(&command.argv))?;
+        speculation::check(&command, &class)?;
         Ok((command, class))
     }
 

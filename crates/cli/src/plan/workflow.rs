@@ -13,6 +13,7 @@ use super::listed::ListBuilder;
 use super::options::{ClassOptions, Cpus, Estimate, Priority};
 use super::product::{self, check_sleep, kind};
 use super::quantity::{cpus_to_milli, seconds_to_micros};
+use super::speculation;
 use super::texts::{Text, json_message};
 use falkon_core::task::{Kind, TaskClass};
 use falkon_wire::command::{Command, CommandTemplate, Setup};
@@ -126,6 +127,7 @@ pub(crate) fn read(
         graph.files(number, command.cwd.as_deref(), &command.inputs, &command.outputs);
         let class = class(options, kind, entry);
         gang::check(&class, options.setup.is_contained())?;
+        speculation::check(&command, &class)?;
         list.push(&command, task.id.bytes(), class)?;
     }
     Ok(())

@@ -118,6 +118,8 @@ struct WorkloadFields {
     replicas: u32,
     #[serde(default)]
     estimates: bool,
+    #[serde(default)]
+    speculate: bool,
     wide: Option<WideFields>,
     from: Option<Amount<Time>>,
     arrivals: Option<ArrivalFields>,
@@ -650,6 +652,7 @@ impl WorkloadFields {
             retries: self.retries,
             replicas: self.replicas,
             estimates: self.estimates,
+            speculate: self.speculate,
             wide: self.wide.map(|WideFields { nodes, every }| Wide { nodes, every }),
         })
     }

@@ -426,6 +426,7 @@ fn scenario(record: &Run, machine: &Machine) -> Scenario {
             retries: 0,
             replicas: 1,
             estimates: false,
+            speculate: false,
             wide: None,
         },
         earlier_runs: 0,

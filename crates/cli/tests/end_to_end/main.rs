@@ -54,6 +54,7 @@ mod signals;
 mod silence;
 mod simulate;
 mod sizes;
+mod speculation;
 mod stall;
 mod strangers;
 mod tail;

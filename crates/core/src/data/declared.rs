@@ -128,6 +128,17 @@ impl Declared {
         self.objects.iter().all(Object::is_stored)
     }
 
+    /// Whether all that tasks write goes to persistent stores, each output as a file of its own.
+    #[must_use]
+    pub fn are_outputs_stored(&self) -> bool {
+        let items: &[u32] = match &self.outputs {
+            Lists::Same(items) => items,
+            Lists::Each { items, .. } => items,
+        };
+        let mut written = items.iter().filter_map(|item| self.objects.get(*item as usize));
+        written.all(|object| object.is_stored() && object.member().is_none())
+    }
+
     /// The data of `count` tasks from the `first`-th on.
     #[must_use]
     pub fn slice(&self, first: u64, count: u64) -> Declared {

@@ -337,7 +337,11 @@ impl Dispatcher {
             self.queued_attempts(instance, &mut runs);
         }
         for executor in self.fleet.iter() {
-            for ((id, _), run) in executor.in_flight.iter() {
+            for ((id, first), run) in executor.in_flight.iter() {
+                // A dispatcher that is started again knows one try of each task.
+                if self.speculation.is_copy(executor.id, *id, *first) {
+                    continue;
+                }
                 let instance = &self.instances[id];
                 let of_run = (run.first, run.count);
                 add(instance, of_run, run.counted(), Some(executor.id), &mut runs);

@@ -51,6 +51,7 @@ impl Dispatcher {
         for runs in records_of(&wanted) {
             self.journal(Record::Cancelled { instance: id, runs });
         }
+        self.stop_copies(id, &wanted);
         self.mark_cancelled(id, &wanted);
         self.end_queued(id, &wanted);
         // All that has not ended by now is at executors.

@@ -71,6 +71,9 @@ impl Dispatcher {
         let mut in_flight: BTreeMap<_, RunSet> = BTreeMap::new();
         for executor in self.fleet.iter() {
             for ((instance, first), run) in executor.in_flight.iter() {
+                if self.speculation.is_copy(executor.id, *instance, *first) {
+                    continue;
+                }
                 let new = in_flight.entry(*instance).or_default().insert(run.first, run.count);
                 ensure!(new == run.count, "task {first} of instance {instance} is in flight twice");
             }
@@ -99,6 +102,7 @@ impl Dispatcher {
         self.placement.check(&self.instances, &self.fleet)?;
         self.collectors.check(|id| self.fleet.contains(id))?;
         self.check_gangs()?;
+        self.check_speculation()?;
         self.check_progress()
     }
 

@@ -28,6 +28,7 @@ impl Dispatcher {
         self.runnable.end(&mut instance.share, weight, took, self.now);
         if matches!(report.outcome, Outcome::Exit(_) | Outcome::Signal(_)) {
             instance.queues.measure(&key_of(need, run.need), micros, run.count);
+            self.speculation.measure(report.instance, run, report.outcome, micros);
         }
         if report.outcome == Outcome::NoInput && self.goes_on_without_input(report.instance, run) {
             return;

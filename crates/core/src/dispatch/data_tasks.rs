@@ -9,7 +9,7 @@ use super::instance::{Instance, QueueKey, ReadyRun};
 use super::needs::Need;
 use super::placement::{Past, Rooms, Selected, Spread, StripeNotice};
 use super::share::counted_micros;
-use super::{Assigned, Dispatcher, Prepare};
+use super::{Assigned, Dispatcher, Held, Prepare};
 use crate::data::declared::{AssignedData, Declared, Lend, Lists, Located, Peer};
 use crate::data::object::{Object, Sources};
 use crate::limits::{DATA_TASK_BYTES, ORDER_BYTES_MAX, PEER_SECOND_BYTES};
@@ -148,6 +148,22 @@ impl Dispatcher {
             self.runnable.mark(id);
             return;
         }
+        self.attempts.note(id, task, 1, past.tries, Some(to));
+        self.instances[&id].tasks.assign(task, 1);
+        self.speculation.sent(id, self.now);
+        self.send_try(to, id, key, task, past);
+    }
+
+    /// Moves a try of a task that is assigned to an executor's order.
+    pub(super) fn send_try(
+        &mut self,
+        to: ExecutorId,
+        id: InstanceId,
+        key: QueueKey,
+        task: u64,
+        past: Past,
+    ) {
+        let knows_places = self.instances[&id].options.policy.policy.knows_places();
         let instance = &mut self.instances[&id];
         let mut executor = self.fleet.serving(to);
         let need = &self.needs[key.1];
@@ -173,7 +189,6 @@ impl Dispatcher {
             };
         announce(instance, TaskId(task), &mut executor);
         let run = ReadyRun { first: task, count: 1, class: past.class, tries: past.tries };
-        self.attempts.note(id, run.first, 1, run.tries, Some(to));
         executor.send(
             id,
             InFlight {
@@ -194,7 +209,6 @@ impl Dispatcher {
             &self.needs,
             each_nanos,
         );
-        instance.tasks.assign(run.first, 1);
         instance.usage += need.weight(1);
         self.runnable.serve(&mut instance.share, need.weight(1), counted_micros, self.now);
         // Below a relay another dispatcher says where objects are.
@@ -425,6 +439,11 @@ pub(super) fn announce(instance: &mut Instance, task: TaskId, executor: &mut Ser
         },
     });
     instance.templates.entry(id).or_default().known_by.insert(executor.id.0, 1);
+}
+
+/// Tasks that an executor has, as it would name them.
+pub(super) fn held_of_run(instance: InstanceId, run: &InFlight) -> Held {
+    Held { instance, first: TaskId(run.first), count: run.count, tries: run.tries }
 }
 
 /// The data of tasks that go wherever there is room: every access is to the

@@ -23,6 +23,9 @@ impl Dispatcher {
         for (instance, run) in self.fleet.reclaim_ahead(id, &self.needs, self.now) {
             let Some(tries) = run.counted().lost() else { continue };
             self.cancel_input_transfers(id, instance, &run);
+            if self.goes_on_elsewhere(id, instance, &run) {
+                continue;
+            }
             self.put_back(instance, &run, tries);
             self.unplaced = true;
         }

@@ -260,6 +260,9 @@ impl Dispatcher {
 
     /// A task was lost with an executor: it is tried again, unless that was once too often.
     pub(super) fn lose_run(&mut self, instance: InstanceId, run: &InFlight, id: ExecutorId) {
+        if self.goes_on_elsewhere(id, instance, run) {
+            return;
+        }
         if let Some(tries) = run.counted().lost() {
             self.put_back(instance, run, tries);
             return;

@@ -52,6 +52,7 @@ impl Dispatcher {
             self.is_unstaged(instance, &run);
         }
         if let Some(before) = number {
+            self.speculation.renumbered(before, id);
             self.gang_member_renumbered((before, id));
         }
         self.gangs_return(id, &join.gangs);

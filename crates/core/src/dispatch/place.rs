@@ -60,6 +60,7 @@ impl Dispatcher {
             // something now.
             self.unplaced |= self.placement.load() != self.utilization();
         }
+        self.speculate();
     }
 
     /// Whether a task is ready that some executor may still take.
@@ -413,6 +414,7 @@ impl Dispatcher {
         }
         instance.usage += need.weight(sent);
         if sent > 0 {
+            self.speculation.sent(instance_id, self.now);
             self.place_instance(instance_id);
         }
         sent

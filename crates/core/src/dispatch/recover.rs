@@ -382,6 +382,7 @@ impl Dispatcher {
         self.pauses.forget_instance(id);
         self.outbound.forget(id);
         self.attempts.forget(id);
+        self.speculation.forget(id);
         self.weigh(id);
         self.outputs.forget_all(id);
         if self.instances.is_empty() {

@@ -166,6 +166,9 @@ impl Dispatcher {
                 batch.read_by += 1;
             }
         }
+        if submission.classes.iter().any(|class| class.speculate) {
+            self.speculation.watch(id, self.now);
+        }
         let takes_any = submission.after.iter().any(|after| after.takes > 0);
         if takes_any {
             instance.want_values(&submission.after);
@@ -326,7 +329,8 @@ impl Dispatcher {
         self.outbound.forget(id);
         self.pauses.forget_instance(id);
         self.gangs.look_at_instance(id);
-        self.fleet.drop_instance(id, instance.tasks.assigned(), &self.needs, self.now);
+        let assigned = instance.tasks.assigned() + self.speculation.forget(id);
+        self.fleet.drop_instance(id, assigned, &self.needs, self.now);
         let notices = self.placement.forget_kept(&instance, &self.instances, &self.fleet);
         self.notify(notices);
         self.outputs.forget_all(id);

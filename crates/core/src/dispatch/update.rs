@@ -95,6 +95,10 @@ impl Dispatcher {
         self.tally.ran(micros, ended.iter().map(|run| run.count).sum());
         for run in &ended {
             self.cancel_input_transfers(id, report.instance, run);
+            if self.is_left_to_other(id, report, run) {
+                self.staged.gone(report.instance, run);
+                continue;
+            }
             self.conclude(id, report, run, micros);
             self.staged.gone(report.instance, run);
         }
@@ -139,7 +143,9 @@ impl Dispatcher {
         let (taken, freed) = self.fleet.take_returned(id, held, &self.needs);
         for run in taken {
             self.cancel_input_transfers(id, held.instance, &run);
-            self.put_back(held.instance, &run, run.counted());
+            if !self.goes_on_elsewhere(id, held.instance, &run) {
+                self.put_back(held.instance, &run, run.counted());
+            }
             self.staged.gone(held.instance, &run);
         }
         freed

@@ -116,13 +116,22 @@ impl Executor {
 }
 
 impl Dispatcher {
+    /// What an executor has, but for the second tries of tasks.
+    fn first_tries(&self, executor: &Executor) -> Vec<Part> {
+        let mut parts = executor.parts();
+        let is_copy =
+            |part: &Part| self.speculation.is_copy(executor.id, part.instance, part.first);
+        parts.retain(|part| !is_copy(part));
+        parts
+    }
+
     /// How many tasks of each instance run, never more than executors have room
     /// for, and how many are staged. Costs time in proportion to what executors
     /// have.
     #[must_use]
     pub fn begun(&self) -> BTreeMap<InstanceId, Begun> {
         let mut all: BTreeMap<InstanceId, Begun> = BTreeMap::new();
-        for part in self.fleet.iter().flat_map(Executor::parts) {
+        for part in self.fleet.iter().flat_map(|executor| self.first_tries(executor)) {
             let begun = all.entry(part.instance).or_default();
             match part.progress {
                 Progress::Running => begun.running += part.count,
@@ -150,7 +159,7 @@ impl Dispatcher {
             let mut before = executor.in_flight.range((instance, 0)..(instance, end));
             let has_any =
                 before.next_back().is_some_and(|(_, run)| run.first + run.count > first.0);
-            let parts = if has_any { executor.parts() } else { Vec::new() };
+            let parts = if has_any { self.first_tries(executor) } else { Vec::new() };
             for part in parts.into_iter().filter(|part| part.instance == instance) {
                 let tasks = part.first.max(first.0)..(part.first + part.count).min(end);
                 sent.extend(tasks.map(|task| match part.progress {

@@ -328,10 +328,11 @@ fn data_of(runs: &[Waiting]) -> Option<Arc<Declared>> {
     }))
 }
 
-/// A class of tasks at which so many attempts have ended above.
+/// A class of tasks at which so many attempts have ended above. Tasks may wait there for the
+/// room that a second try of one would take: none is made below.
 fn later(class: &TaskClass, ended: u32) -> TaskClass {
     let attempts_before = class.attempts_before.saturating_add(ended);
-    TaskClass { attempts_before, ..class.clone() }
+    TaskClass { attempts_before, speculate: false, ..class.clone() }
 }
 
 /// The submission of a task that is to run on up to `count` executors.

@@ -45,6 +45,8 @@ pub enum SubmissionPart {
     Everywhere,
     /// How many executors run each task of a class together, and what these do.
     Nodes,
+    /// A class of which tasks may run twice at the same time.
+    Speculation,
 }
 
 impl fmt::Display for SubmissionPart {
@@ -70,6 +72,9 @@ impl fmt::Display for SubmissionPart {
             SubmissionPart::TaskWithData => "task with its data objects",
             SubmissionPart::Everywhere => "task that is to run everywhere",
             SubmissionPart::Nodes => "class of tasks that run on several nodes",
+            SubmissionPart::Speculation => {
+                "class of tasks of which two tries may run at the same time"
+            }
         })
     }
 }

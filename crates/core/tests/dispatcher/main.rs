@@ -24,6 +24,7 @@ mod retries;
 mod room;
 mod silence;
 mod sizes;
+mod speculation;
 mod suspension;
 mod tails;
 mod unwritten;

@@ -30,7 +30,7 @@ pub(crate) fn faults(cuts: bool, silence: bool, deaths: bool, restarts: bool) ->
 }
 
 pub(crate) const ALL: Flavour =
-    Flavour { failures: true, cancels: true, after: true, gangs: false };
+    Flavour { failures: true, cancels: true, after: true, gangs: false, speculates: false };
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(32)) })]

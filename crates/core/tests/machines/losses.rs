@@ -25,6 +25,11 @@ enum Said {
 pub(crate) struct Losses {
     /// The executor's incarnation, and the attempt's name.
     holders: BTreeMap<Key, (u64, Tries)>,
+    /// The same of the first of two tries, while the one that was sent later is among the
+    /// holders.
+    firsts: BTreeMap<Key, (u64, Tries)>,
+    /// How many second tries were sent.
+    pub(crate) copies: u64,
     times: BTreeMap<Key, u32>,
     came_back: BTreeSet<Key>,
     /// Tasks that run on several executors each.
@@ -94,16 +99,32 @@ impl Losses {
     fn without(&mut self, incarnation: u64, held: &Held, is_lost: bool) {
         for task in held.first.0..held.first.0 + held.count {
             let key = (held.instance, task);
-            if self.holders.get(&key) == Some(&(incarnation, held.tries)) {
+            if self.firsts.get(&key) == Some(&(incarnation, held.tries)) {
+                self.firsts.remove(&key);
+            } else if self.holders.get(&key) == Some(&(incarnation, held.tries)) {
+                if self.goes_on(key) {
+                    continue;
+                }
                 self.holders.remove(&key);
                 *self.times.entry(key).or_default() += u32::from(is_lost);
             }
         }
     }
 
+    /// The later of two tries is over: the first goes on, if there is one.
+    fn goes_on(&mut self, key: Key) -> bool {
+        let first = self.firsts.remove(&key);
+        first.map(|first| self.holders.insert(key, first)).is_some()
+    }
+
     fn back(&mut self, incarnation: u64, all: &[Held]) {
+        // A dispatcher that was started again knows one of two tries.
+        self.firsts.retain(|_, (first, _)| *first != incarnation);
         let gone = self.holders.iter().filter(|(_, (holder, _))| *holder == incarnation);
         for key in gone.map(|(key, _)| *key).collect::<Vec<_>>() {
+            if self.goes_on(key) {
+                continue;
+            }
             self.holders.remove(&key);
             let is_back = all.iter().any(|held| {
                 held.instance == key.0 && (held.first.0..held.first.0 + held.count).contains(&key.1)
@@ -134,6 +155,13 @@ impl Losses {
             for task in run.first.0..run.first.0 + run.count {
                 let key = (run.instance, task);
                 let before = self.holders.insert(key, (incarnation, run.tries));
+                self.firsts.remove(&key);
+                let is_other =
+                    |(other, tries): &(u64, Tries)| *other != incarnation && *tries == run.tries;
+                if let Some(first) = before.filter(is_other) {
+                    self.firsts.insert(key, first);
+                    self.copies += 1;
+                }
                 // An executor that is away is not told that its gang is lost.
                 let is_lost = self.gangs.contains(&key)
                     && before.is_some_and(|(_, tries)| tries != run.tries);
@@ -150,8 +178,12 @@ impl Losses {
 
     /// An executor is given up.
     pub(crate) fn gone(&mut self, incarnation: u64) {
+        self.firsts.retain(|_, (first, _)| *first != incarnation);
         let of_it = self.holders.iter().filter(|(_, (holder, _))| *holder == incarnation);
         for key in of_it.map(|(key, _)| *key).collect::<Vec<_>>() {
+            if self.goes_on(key) {
+                continue;
+            }
             self.holders.remove(&key);
             *self.times.entry(key).or_default() += 1;
         }

@@ -23,6 +23,7 @@ mod placing;
 mod queue;
 mod rng;
 mod sets;
+mod speculation;
 mod states;
 mod workload;
 mod world;

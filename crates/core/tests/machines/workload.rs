@@ -115,6 +115,8 @@ pub(crate) struct Flavour {
     pub(crate) after: bool,
     /// Some tasks run on several executors each.
     pub(crate) gangs: bool,
+    /// Two tries of some tasks may run at the same time.
+    pub(crate) speculates: bool,
 }
 
 fn class(rng: &mut Rng, flavour: Flavour) -> TaskClass {
@@ -128,6 +130,7 @@ fn class(rng: &mut Rng, flavour: Flavour) -> TaskClass {
         timeout_micros: if flavour.failures && rng.percent(20) { 300_000 } else { 0 },
         nodes: if is_gang { 2 + rng.below(2) as u32 } else { 1 },
         ranks_per_node: if is_gang { rng.below(3) as u32 } else { 0 },
+        speculate: flavour.speculates && !is_gang && rng.percent(70),
         ..TaskClass::default()
     }
 }
@@ -139,11 +142,13 @@ fn task(rng: &mut Rng, class: &TaskClass, flavour: Flavour) -> Task {
         _ => rng.below(10_000),
     };
     let fragile = flavour.failures && class.kind == Kind::Process;
+    let fails = if fragile && rng.percent(25) { rng.below(5) as u32 } else { 0 };
     Task {
         class: class.clone(),
         after: Vec::new(),
         takes: 0,
-        fails: if fragile && rng.percent(25) { rng.below(5) as u32 } else { 0 },
+        // Which try is the first is not known where two run.
+        fails: if class.speculate && fails > 0 { u32::MAX } else { fails },
         hangs: class.timeout_micros > 0 && class.kind != Kind::Noop && rng.percent(20),
         micros: if class.timeout_micros > 0 { micros.min(200_000) } else { micros },
         data: None,

@@ -125,6 +125,7 @@ fn classes(workload: &Workload, first: u64, count: u64) -> (Vec<TaskClass>, Vec<
         retries: workload.retries,
         replicas: workload.replicas,
         estimate_micros: estimate,
+        speculate: workload.speculate,
         unpacks: workload.inputs.filter(|one| one.unpack.is_some()).map_or(0, |one| one.per_task),
         ..TaskClass::default()
     };

@@ -15,6 +15,7 @@ mod provision;
 mod recorded;
 mod remembered;
 mod runs;
+mod speculation;
 mod stripes;
 mod tiers;
 
@@ -79,6 +80,7 @@ fn machine() -> Scenario {
             retries: 0,
             replicas: 1,
             estimates: false,
+            speculate: false,
             wide: None,
         },
         earlier_runs: 0,

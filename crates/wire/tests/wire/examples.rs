@@ -275,7 +275,7 @@ fn task_array() -> Submission {
             ],
             offset: 0,
         },
-        classes: vec![TaskClass { kind: Kind::Noop, ..TaskClass::default() }],
+        classes: vec![TaskClass { kind: Kind::Noop, speculate: true, ..TaskClass::default() }],
         class_runs: vec![(1_000_000, 0)],
         names: None,
         after: Vec::new(),
@@ -920,6 +920,7 @@ fn every_reason_to_refuse_a_submission_comes_back() {
             }
         },
         |s| s.classes[0].resources.custom = vec![("b".to_owned(), 1), ("a".to_owned(), 1)],
+        |s| s.classes[0].speculate = true,
         |s| s.class_runs = vec![(1, 0)],
         |s| s.class_runs = vec![(2, 1)],
         |s| s.class_runs = vec![(u64::MAX, 0), (2, 0)],

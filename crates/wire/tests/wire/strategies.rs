@@ -103,34 +103,23 @@ trait Any: std::fmt::Debug + Sized {
     fn any() -> BoxedStrategy<Self>;
 }
 
-impl Any for Kind {
-    fn any() -> BoxedStrategy<Kind> {
-        kind().boxed()
-    }
+macro_rules! any_of {
+    ($($type:ty: $strategy:expr;)*) => {$(
+        impl Any for $type {
+            fn any() -> BoxedStrategy<$type> {
+                $strategy.boxed()
+            }
+        }
+    )*};
 }
 
-impl Any for u32 {
-    fn any() -> BoxedStrategy<u32> {
-        small().boxed()
-    }
-}
-
-impl Any for u64 {
-    fn any() -> BoxedStrategy<u64> {
-        number().boxed()
-    }
-}
-
-impl Any for i32 {
-    fn any() -> BoxedStrategy<i32> {
-        signed().boxed()
-    }
-}
-
-impl Any for Vec<(String, u64)> {
-    fn any() -> BoxedStrategy<Self> {
-        vec((text(), number()), 0..3).boxed()
-    }
+any_of! {
+    Kind: kind();
+    u32: small();
+    u64: number();
+    i32: signed();
+    bool: any::<bool>();
+    Vec<(String, u64)>: vec((text(), number()), 0..3);
 }
 
 /// Classes with any value in each of their fields, whichever these are.
@@ -359,7 +348,7 @@ fn delivery() -> impl Strategy<Value = Delivery> {
 }
 
 fn submission_error() -> impl Strategy<Value = SubmissionError> {
-    let parts = (0u64..18).prop_map(|tag| SubmissionPart::from_bytes(&tag.to_bytes()));
+    let parts = (0u64..21).prop_map(|tag| SubmissionPart::from_bytes(&tag.to_bytes()));
     let part = parts.prop_map(|part| part.expect("parts have these numbers"));
     prop_oneof![
         Just(SubmissionError::Empty),

@@ -129,6 +129,43 @@ fn seconds(micros: u64) -> Option<String> {
     (micros > 0).then(|| format!("{} s", micros as f64 / 1e6))
 }
 
+/// Something that is so if it is given.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Flag(bool);
+
+impl<'de> Deserialize<'de> for Flag {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        bool::deserialize(from).map(Flag)
+    }
+}
+
+impl OptionKind for Flag {
+    type Stored = bool;
+    const VALUE_NAME: &'static str = "";
+    #[cfg(test)]
+    const PYTHON: &'static str = "flag";
+
+    fn parser() -> ValueParser {
+        value_parser!(bool).into()
+    }
+
+    fn arg(arg: Arg) -> Arg {
+        arg.action(ArgAction::SetTrue)
+    }
+
+    fn given(matches: &ArgMatches, flag: &str) -> Option<Flag> {
+        matches.get_flag(flag).then_some(Flag(true))
+    }
+
+    fn put(&self, held: &mut bool) {
+        *held = self.0;
+    }
+
+    fn shown(held: &bool) -> Option<String> {
+        held.then(|| "if it straggles".to_owned())
+    }
+}
+
 /// Custom resources and how much of each.
 #[derive(Debug, Clone)]
 pub(crate) struct Custom(Vec<(String, u64)>);

@@ -70,6 +70,7 @@ fn python_has_every_option() {
     for OptionRow { field, flag, python, default, given, .. } in &rows {
         let calls = if *given == Given::Everywhere { "True" } else { "False" };
         let flag = flag.replace('-', "_");
+        let default = if default == "false" { "False" } else { default };
         options.push_str(&format!(
             "    TaskOption(\"{field}\", \"{flag}\", \"{python}\", {default}, {calls}),\n"
         ));

@@ -162,6 +162,15 @@ impl Fleet {
         (taken, freed)
     }
 
+    /// Tasks that an executor has are a run of their own from now on.
+    pub(in crate::dispatch) fn single_out(&mut self, id: ExecutorId, held: &Held) {
+        let executor = &mut self.roster[id];
+        for run in executor.take(held) {
+            executor.in_flight_bytes += run.row_bytes * run.count;
+            executor.in_flight.insert((held.instance, run.first), run);
+        }
+    }
+
     /// An executor gave back unstarted what was taken to hold room there.
     pub(in crate::dispatch) fn misjudge(&mut self, id: ExecutorId) {
         self.roster[id].misjudged = true;
