@@ -67,6 +67,7 @@ fn scenario(nodes: u64, dispatchers: u32, relays: u32) -> Scenario {
             retries: 0,
             replicas: 1,
             estimates: false,
+            speculate: false,
             wide: None,
         },
         faults: Faults::default(),

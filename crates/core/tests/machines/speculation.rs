@@ -55,7 +55,7 @@ proptest! {
 
     #[test]
     fn everything_at_once(seed: u64) {
-        play(seed, Flavour { gangs: seed % 4 == 0, ..SPECULATES }, faults(true, true, true, true));
+        play(seed, Flavour { gangs: seed.is_multiple_of(4), ..SPECULATES }, faults(true, true, true, true));
     }
 }
 
@@ -100,6 +100,6 @@ fn replay_speculation() {
     let faults = Faults { storms: has('w'), ..faults };
     let faults = if kind == "none" || kind == "plain" { Faults::none() } else { faults };
     let seed: u64 = seed.parse().unwrap();
-    let gangs = has('g') && seed % 4 == 0;
+    let gangs = has('g') && seed.is_multiple_of(4);
     play(seed, Flavour { cancels: kind != "plain", gangs, ..SPECULATES }, faults);
 }

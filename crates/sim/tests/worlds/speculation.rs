@@ -38,7 +38,7 @@ fn tasks_end_once_whatever_breaks() {
         scenario.faults.node_down = seconds(5.0);
         scenario.faults.cut = Some(seconds(20.0));
         scenario.faults.task_failure = 0.02;
-        if seed % 2 == 0 {
+        if seed.is_multiple_of(2) {
             scenario.faults.dispatcher_crash = Some(seconds(40.0));
             scenario.faults.dispatcher_down = seconds(2.0);
         }

@@ -146,7 +146,7 @@ impl OptionKind for Flag {
     const PYTHON: &'static str = "flag";
 
     fn parser() -> ValueParser {
-        value_parser!(bool).into()
+        value_parser!(bool)
     }
 
     fn arg(arg: Arg) -> Arg {
