@@ -53,7 +53,6 @@ fn scenario(nodes: u64, dispatchers: u32, relays: u32) -> Scenario {
         store: Store { bytes_per_s: 550e6, operation: Nanos(0), operations_per_s: None },
         provision: None,
         workload: Workload {
-            speculate: false,
             stages: Vec::new(),
             recorded: None,
             tasks: nodes * 4 * u64::from(slots),
