@@ -656,7 +656,7 @@ pub const HISTORY_INTERVALS: usize = 720;
 /// Bytes of what watchers keep of how much ran on each executor over time, about.
 pub const DENSITIES_BYTES_MAX: usize = 16 << 20;
 /// Executors of which watchers keep that; of others, only events say it.
-pub const DENSITIES_EXECUTORS_MAX: usize = 32_768;
+pub const DENSITY_EXECUTORS_MAX: usize = 32_768;
 /// Classes of failures that are told apart, by what runs and how it ends.
 pub const FAILURE_CLASSES_MAX: usize = 1_000;
 /// Executors that are named for a class of failures.

@@ -178,10 +178,11 @@ impl Window {
             row.failed = row.failed.saturating_add(count);
         }
         let span = until.since(*from);
-        let bin_at = |bin: usize| from.0 + (u128::from(span) * bin as u128 / BINS as u128) as u64;
+        let bins = row.ran_micros.len();
+        let bin_at = |bin: usize| from.0 + (u128::from(span) * bin as u128 / bins as u128) as u64;
         let place = |at: Time| {
-            let place = u128::from(at.since(*from)) * BINS as u128 / u128::from(span.max(1));
-            (place as usize).min(BINS - 1)
+            let place = u128::from(at.since(*from)) * bins as u128 / u128::from(span.max(1));
+            (place as usize).min(bins - 1)
         };
         for bin in place(ended.started)..=place(ended.ended) {
             let begins = bin_at(bin).max(ended.started.0);
@@ -296,25 +297,33 @@ pub(super) async fn timeline(
             chosen.map(|(id, name)| (**id, name.to_string())).collect();
         let bytes = known.index.bytes(from, until.after(until.since(from)));
         let ids: Vec<ExecutorId> = names.iter().map(|(id, _)| *id).collect();
-        // Events that nobody has read for this page yet are in no view.
-        let is_known = until <= last || dashboard.is_watched() && !known.is_behind;
-        let view = is_known.then(|| known.densities.view(&ids, from, until, BINS as u64));
-        let view = view.flatten();
-        if let Some(view) = view.as_ref().filter(|view| is_drawn_from_memory(view, bytes)) {
-            let rows = names.into_iter().zip(view.rows.iter().cloned());
-            let rows = rows.map(|((id, name), row)| (id, (name, row))).collect();
-            let drawn = Drawn { from: view.from, until: view.until, rows, runs: None, read: last };
-            return Ok(drawn.json(executors));
+        let view = known.densities.view(&ids, from, until, BINS as u64);
+        // Events that are not in memory yet may be of this window.
+        let is_known = until <= last;
+        match view {
+            Some(view) if is_drawn_from_memory(&view, bytes) => {
+                let rows = names.into_iter().zip(view.rows);
+                let rows = rows.map(|((id, name), row)| (id, (name, row))).collect();
+                let (from, until) = (view.from, view.until);
+                let drawn = Drawn { from, until, rows, runs: None, read: last };
+                if is_known {
+                    return Ok(drawn.json(executors));
+                }
+                (Window { drawn, sought: None }, known.next, executors)
+            }
+            view => {
+                let sought = view.filter(|_| is_known).map(|view| {
+                    let missing =
+                        view.rows.iter().fold(0, |all: u64, row| all.saturating_add(row.runs));
+                    Sought { from: view.from, until: view.until, missing, known: last }
+                });
+                let none = || Row { ran_micros: vec![0; BINS], ..Row::default() };
+                let rows = names.into_iter().map(|(id, name)| (id, (name, none()))).collect();
+                let drawn = Drawn { from, until, rows, runs: Some(Vec::new()), read: Time(0) };
+                let next = known.index.before(sought.as_ref().map_or(from, |sought| sought.from));
+                (Window { drawn, sought }, next, executors)
+            }
         }
-        let sought = view.map(|view| {
-            let missing = view.rows.iter().fold(0, |all: u64, row| all.saturating_add(row.runs));
-            Sought { from: view.from, until: view.until, missing, known: last }
-        });
-        let none = || Row { ran_micros: vec![0; BINS], ..Row::default() };
-        let rows = names.into_iter().map(|(id, name)| (id, (name, none()))).collect();
-        let drawn = Drawn { from, until, rows, runs: Some(Vec::new()), read: Time(0) };
-        let next = known.index.before(sought.as_ref().map_or(from, |sought| sought.from));
-        (Window { drawn, sought }, next, executors)
     };
     window.read(client, next).await.map_err(refused)?;
     Ok(window.drawn.json(executors))

@@ -40,6 +40,8 @@ pub(super) struct Known {
     /// What the timeline is drawn from.
     pub(super) densities: Densities,
     pub(super) names: Names,
+    /// Behind which place no event is known yet.
+    pub(super) next: Option<(u64, u64)>,
     /// Where events are, by time.
     pub(super) index: EventIndex,
     /// What the provisioner decided last, the latest first: when, for which queue, and what.
@@ -83,11 +85,6 @@ impl Dashboard {
     /// What is known. A thread that panicked has left nothing half done here.
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether somebody looks, and events are read as they come.
-    pub(super) fn is_watched(&self) -> bool {
-        self.updates.receiver_count() > 0
     }
 
     /// The connection to the dispatcher, while there is one.
@@ -175,6 +172,7 @@ impl Dashboard {
                 known.index.add(first.first, began, blocks.bytes.len());
             }
             known.add(&blocks);
+            known.next = Some(behind);
             known.is_behind = !is_end;
             if is_end {
                 // The events of the last moments are not written yet.

@@ -10,7 +10,7 @@
 mod lane;
 
 use super::{Ended, Event, What};
-use crate::limits::{DENSITIES_BYTES_MAX, DENSITIES_EXECUTORS_MAX};
+use crate::limits::{DENSITIES_BYTES_MAX, DENSITY_EXECUTORS_MAX};
 use crate::result::Status;
 use crate::task::{ExecutorId, Time};
 use lane::{Cell, Edges, Lane};
@@ -106,7 +106,7 @@ impl Densities {
         if self.dropped.is_some_and(|dropped| executor <= dropped) {
             return;
         }
-        if self.lanes.len() >= DENSITIES_EXECUTORS_MAX && !self.lanes.contains_key(&executor) {
+        if self.lanes.len() >= DENSITY_EXECUTORS_MAX && !self.lanes.contains_key(&executor) {
             let gone = self.lanes.iter().find(|(_, lane)| lane.is_gone).map(|(id, _)| *id);
             let Some(gone) = gone else { return };
             if let Some(lane) = self.lanes.remove(&gone) {

@@ -137,7 +137,7 @@ fn a_million_ends_fit_into_their_bound() {
 #[test]
 fn executors_without_a_lane_have_no_view() {
     let mut densities = Densities::default();
-    let lanes = DENSITIES_EXECUTORS_MAX as u64;
+    let lanes = DENSITY_EXECUTORS_MAX as u64;
     let id = ExecutorId;
     densities.add(&event(&ended(id(7), 0, 1, 1, 0)));
     assert_eq!(densities.view(&[id(7)], Time(0), Time(1), 1), None);
@@ -153,7 +153,7 @@ fn executors_without_a_lane_have_no_view() {
     assert!(is_kept(&mut densities, 3));
     densities.add(&joined(id(lanes + 1)));
     assert!(is_kept(&mut densities, lanes + 1) && !is_kept(&mut densities, 3));
-    assert_eq!(densities.lanes.len(), DENSITIES_EXECUTORS_MAX);
+    assert_eq!(densities.lanes.len(), DENSITY_EXECUTORS_MAX);
     // What is known of an executor that had lost its lane would not be all.
     let started = What::DispatcherStarted { version: "2".into() };
     densities.add(&Event { at: Time(3), what: started });
