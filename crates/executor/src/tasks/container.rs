@@ -22,8 +22,8 @@ pub(super) struct Surroundings {
 }
 
 impl Surroundings {
-    /// The words for [`SCRIPT`], those that were `given` among them. The directory is the first of them, since the script compares
-    /// paths with it.
+    /// The words for [`SCRIPT`], those that were `given` among them. The directory is the first
+    /// of them, since the script compares paths with it.
     pub(super) fn words(&self, given: &[&Vec<u8>]) -> Vec<Vec<u8>> {
         let word = |name: &str, value: &[u8]| [name.as_bytes(), b"=", value].concat();
         let is_absolute = |folder: &&Vec<u8>| folder.starts_with(b"/");
