@@ -15,7 +15,7 @@ use falkon_net::client::{Client, ClientError};
 use falkon_net::ids::output_id;
 use falkon_net::secure::{Level, VisitPurpose};
 use falkon_wire::message::Refusal;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,6 +25,9 @@ use tokio::task::JoinSet;
 
 /// Parts of a stream that are read through a relay at once.
 const PARTS_AT_ONCE_MAX: usize = 16;
+/// Streams in a row of which nobody told anything through a relay before it is asked no more:
+/// each takes as long as a relay may take for an answer.
+const SILENCES_MAX: u32 = 3;
 
 /// Where the bytes of a stream are that do not come with the result.
 #[derive(Debug, Clone, Default)]
@@ -161,13 +164,16 @@ pub(crate) struct Fetching {
     bytes_max: u64,
     /// Executors that were not reached are not tried again.
     unreachable: BTreeSet<Peer>,
+    /// How often in a row nobody answered through a relay, by its name.
+    silent: BTreeMap<String, u32>,
 }
 
 impl Fetching {
     /// Fetches streams of at most `bytes_max` to a directory in `parent`, or in
     /// the temporary directory.
     pub(crate) fn new(level: Level, parent: Option<PathBuf>, bytes_max: u64) -> Fetching {
-        Fetching { level, parent, directory: None, bytes_max, unreachable: BTreeSet::new() }
+        let (unreachable, silent) = (BTreeSet::new(), BTreeMap::new());
+        Fetching { level, parent, directory: None, bytes_max, unreachable, silent }
     }
 
     async fn fetch(
@@ -183,15 +189,9 @@ impl Fetching {
         }
         let (ticket, access, number) = match client.reach_output(instance, task, stream).await {
             Ok(found) => found,
-            Err(ClientError::Refused(Refusal::Access(AccessError::Below(_)))) => {
-                let Ok((own, file)) = self.make_file(stream) else {
-                    return cut(CutReason::Unreadable);
-                };
+            Err(ClientError::Refused(Refusal::Access(AccessError::Below(relay)))) => {
                 let task = TaskKey { instance, task };
-                return Ok(match parts(client, task, stream, file, total_bytes).await? {
-                    None => Rest::Here(Arc::new(own)),
-                    Some(reason) => Rest::Cut(reason),
-                });
+                return self.fetch_below(client, relay, task, stream, total_bytes).await;
             }
             Err(ClientError::Refused(Refusal::Access(AccessError::ExecutorGone))) => {
                 return cut(CutReason::ExecutorGone);
@@ -225,6 +225,36 @@ impl Fetching {
             Err(PeerError::Lost { .. }) => cut(CutReason::Unreachable),
             Err(_) => cut(CutReason::Removed),
         }
+    }
+
+    /// Fetches a stream through a relay.
+    async fn fetch_below(
+        &mut self,
+        client: &Client,
+        relay: String,
+        task: TaskKey,
+        stream: Stream,
+        total_bytes: u64,
+    ) -> Result<Rest, ClientError> {
+        let silences = self.silent.get(&relay).copied().unwrap_or_default();
+        if silences >= SILENCES_MAX {
+            return Ok(Rest::Cut(CutReason::Unreachable));
+        }
+        let Ok((own, file)) = self.make_file(stream) else {
+            return Ok(Rest::Cut(CutReason::Unreadable));
+        };
+        Ok(match parts(client, task, stream, file, total_bytes).await? {
+            None => {
+                self.silent.remove(&relay);
+                Rest::Here(Arc::new(own))
+            }
+            Some(reason) => {
+                if reason == CutReason::Unreachable {
+                    self.silent.insert(relay, silences + 1);
+                }
+                Rest::Cut(reason)
+            }
+        })
     }
 
     fn make_file(&mut self, stream: Stream) -> std::io::Result<(OwnFile, File)> {
