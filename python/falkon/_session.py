@@ -510,14 +510,14 @@ def instance_options(
     """How a session's instance is to behave (docs/protocol.md)."""
     if has_clusters:
         # Others may come.
-        return ["", False, None, False, MAX_COMPUTE_UTIL, None, KEEP_AS_DISPATCHER]
+        return ["", False, None, False, MAX_COMPUTE_UTIL, None, KEEP_AS_DISPATCHER, False]
     if access is None:
         # The one executor there is, and ever will be, offers it or nobody does.
-        return ["", False, 0, False, MAX_COMPUTE_UTIL, None, KEEP_AS_DISPATCHER]
+        return ["", False, 0, False, MAX_COMPUTE_UTIL, None, KEEP_AS_DISPATCHER, False]
     # By the time that the dispatcher gives it up, the client has given up too.
     lease = away_seconds + max(away_seconds, LEASE_SECONDS_SPARE)
     lease_micros = int(lease * 1e6) if lease < 1e9 else None
-    return ["", False, None, False, MAX_COMPUTE_UTIL, lease_micros, KEEP_AS_DISPATCHER]
+    return ["", False, None, False, MAX_COMPUTE_UTIL, lease_micros, KEEP_AS_DISPATCHER, False]
 
 
 def _too_long(payload: bytes) -> TaskFailed:
