@@ -235,7 +235,7 @@ pub(crate) enum PlanError {
          launcher in containers, as in `mpiexec apptainer exec IMAGE PROGRAM`"
     )]
     GangContainer,
-    /// A task's container or what it shows cannot be had.
+    /// The image of a task's container, or a path that the container is to bind, is not valid.
     #[error(transparent)]
     Container(#[from] super::setup::ContainerError),
     /// `--speculate` beside something that two tries of a task cannot do at the same time.

@@ -30,7 +30,7 @@ const ROWS_MAX: u64 = 50;
 const RUNS_SHOWN_MAX: usize = 2_000;
 /// Answers with events, of a mebibyte each, that are read for one answer.
 const READ_ANSWERS_MAX: usize = 48;
-/// Those that are read in search of tasks that are known to end later.
+/// Answers with events that are read in search of tasks that are known to end later.
 const SOUGHT_ANSWERS_MAX: usize = 8;
 /// The pause before events are asked for again.
 const BUSY: Duration = Duration::from_millis(20);
@@ -142,7 +142,7 @@ struct Sought {
     until: Time,
     /// How many of them are yet to be found.
     missing: u64,
-    /// Those that ended until then are known.
+    /// The view knows the runs that ended until then.
     known: Time,
 }
 

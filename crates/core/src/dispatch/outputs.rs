@@ -288,8 +288,7 @@ impl Dispatcher {
         }
     }
 
-    /// Whoever an instance belongs to needs the output of tasks no more: runs of them, as
-    /// (first, count).
+    /// The client of an instance releases the output of tasks: runs of them, as (first, count).
     pub(super) fn release_outputs(&mut self, id: InstanceId, runs: &[(u64, u64)]) {
         for part in runs.chunks(RECORD_RUNS_MAX) {
             for (first, count) in part {

@@ -125,7 +125,7 @@ impl RunTimes {
     }
 }
 
-/// Which instances, and how long their tasks run.
+/// The instances that may have second tries, and the run times of their tasks.
 impl Speculation {
     /// Some tasks of an instance may be tried twice.
     pub(super) fn watch(&mut self, id: InstanceId, now: Time) {
@@ -187,7 +187,7 @@ impl Speculation {
     }
 }
 
-/// Which tasks have two tries.
+/// The tasks that have two tries.
 impl Speculation {
     /// Whether an executor has the second try of a task.
     #[inline]

@@ -58,7 +58,7 @@ pub struct Row {
     pub runs: u64,
     /// The tasks of these runs.
     pub tasks: u64,
-    /// Those of them that did not end well.
+    /// The tasks of these runs that did not succeed.
     pub failed: u64,
     /// Microseconds for which tasks ran, by bin.
     pub ran_micros: Vec<u128>,
