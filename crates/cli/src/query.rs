@@ -44,7 +44,7 @@ use crate::plan::Plan;
 use crate::progress::{Progress, span};
 use crate::results::line::{Json, TEXT_BYTES_MAX};
 use crate::results::measured::MeasureArgs;
-use crate::results::rest::{Fetching, Origin};
+use crate::results::rest::{Fetching, Origin, WhenAway};
 use crate::results::terminal::Terminal;
 use crate::results::{Sink, SinkError, TaskResult};
 use crate::run::{Ending, Interrupts, finish};
@@ -460,7 +460,8 @@ fn pass_on(
         let sink = output.map_or_else(|| Box::new(Silent) as Box<dyn Sink>, |(sink, _)| sink);
         let mut receiver = Receiver::new(None, sink, progress, false);
         if let Some(bytes_max) = wanted {
-            receiver.fetch_from(Origin::Executors(Fetching::new(access.level, None, bytes_max)));
+            let fetching = Fetching::new(access.level, None, bytes_max, WhenAway::Cut);
+            receiver.fetch_from(Origin::Executors(fetching));
         }
         receiver.position = from;
         receiver.measure(measure);

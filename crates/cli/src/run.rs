@@ -16,7 +16,7 @@ use crate::results::SinkError;
 use crate::results::asked::{OutputArgs, make_sink};
 use crate::results::directory::Directory;
 use crate::results::line::TEXT_BYTES_MAX;
-use crate::results::rest::{Fetching, Origin, make_overflow};
+use crate::results::rest::{Fetching, Origin, WhenAway, make_overflow};
 use crate::scratch::Scratch;
 use crate::top::View;
 use crate::ways::{Destination, write_ways};
@@ -24,9 +24,10 @@ use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_core::dispatch::diffusion::PolicyOptions;
 use falkon_core::dispatch::{InstanceOptions, Selection};
+use falkon_core::task::InstanceId;
 use falkon_executor::CacheSetup;
 use falkon_net::Log;
-use falkon_net::client::ClientError;
+use falkon_net::client::{Client, ClientError};
 use falkon_net::secure::{AccessFile, Identity, Level};
 use falkon_provision::lrm::copies;
 use std::io::Write;
@@ -339,7 +340,7 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     let elsewhere = !args.clusters.is_empty() || !launches.is_empty();
     let only_json = args.output.json && kept.is_none();
     let bytes_max = if only_json { TEXT_BYTES_MAX } else { u64::MAX };
-    let fetching = Fetching::new(Level::Encrypt, kept, bytes_max);
+    let fetching = Fetching::new(Level::Encrypt, kept, bytes_max, WhenAway::Wait { quiet });
     let origin = match &launches[..] {
         [] => Origin::Here(fetching, overflow.clone()),
         _ => Origin::Executors(fetching),
@@ -509,21 +510,35 @@ async fn drive(
                 if cancelled {
                     return Ending::Abandoned;
                 }
-                if let Some(view) = view.take() {
-                    view.close().await;
-                }
-                say("stopping (interrupt again to stop at once)");
-                cancelled = true;
-                if let Err(error) = client.cancel(instance, Selection::All).await {
+                if let Err(error) = stop(&client, instance, view).await {
                     return Ending::Client(error);
                 }
+                cancelled = true;
             }
             delivery = deliveries.recv() => {
                 let delivery = match delivery {
                     Ok(delivery) => delivery,
                     Err(error) => return Ending::Client(error),
                 };
-                if let Err(error) = receiver.take(&client, delivery).await {
+                let taken = {
+                    // Long output can be a while on its way.
+                    let mut taking = std::pin::pin!(receiver.take(&client, delivery));
+                    loop {
+                        tokio::select! {
+                            taken = &mut taking => break taken,
+                            () = interrupts.next() => {
+                                if cancelled {
+                                    return Ending::Abandoned;
+                                }
+                                if let Err(error) = stop(&client, instance, view).await {
+                                    return Ending::Client(error);
+                                }
+                                cancelled = true;
+                            }
+                        }
+                    }
+                };
+                if let Err(error) = taken {
                     return Ending::Client(error);
                 }
                 if let Err(error) = client.acknowledge(instance, receiver.position).await {
@@ -556,6 +571,19 @@ async fn drive(
         }
     }
     receiver.take_trouble().map_or(Ending::Complete, Ending::Sink)
+}
+
+/// The user wants the run to stop: no task is begun any more.
+async fn stop(
+    client: &Client,
+    instance: InstanceId,
+    view: &mut Option<View>,
+) -> Result<(), ClientError> {
+    if let Some(view) = view.take() {
+        view.close().await;
+    }
+    say("stopping (interrupt again to stop at once)");
+    client.cancel(instance, Selection::All).await
 }
 
 /// How a run ends that can run no tasks.

@@ -12,7 +12,7 @@ use crate::query::{self, Reconnect, Submitted};
 use crate::results::asked::{OutputArgs, make_sink};
 use crate::results::directory::Directory;
 use crate::results::line::TEXT_BYTES_MAX;
-use crate::results::rest::{Fetching, Origin};
+use crate::results::rest::{Fetching, Origin, WhenAway};
 use crate::run::{FailureArgs, dry_run, finish, make_plan, open_directory};
 use clap::Args;
 use falkon_core::dispatch::{InstanceOptions, Keep};
@@ -128,9 +128,10 @@ async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
     }
     let only_json = args.output.json && overflow.is_none();
     let bytes_max = if only_json { TEXT_BYTES_MAX } else { u64::MAX };
-    let fetching = Fetching::new(access.level, overflow, bytes_max);
-    receiver.fetch_from(Origin::Executors(fetching));
     let quiet = args.output.quiet;
+    let away = WhenAway::Wait { quiet };
+    let fetching = Fetching::new(access.level, overflow, bytes_max, away);
+    receiver.fetch_from(Origin::Executors(fetching));
     // Not the owner's access: if the journal is gone, the number may be another's.
     let ending = {
         let submitted = Submitted::Plan(&plan);

@@ -38,6 +38,9 @@ pub const RELAY_UNMET_MICROS: u64 = 600_000_000;
 pub const SUBTREE_RELAYS_MAX: usize = 4096;
 /// How often a relay sends a survey of what is below it, at most.
 pub const RELAY_SURVEY_MICROS: u64 = 2_000_000;
+/// How long after a restart of the dispatcher executors may take to come back that keep output
+/// of tasks that ended before it.
+pub const OUTPUT_AWAITED_MICROS: u64 = 60_000_000;
 /// How long a relay is shown that lost its connection and does not come back.
 pub const RELAY_AWAY_MICROS: u64 = 3_600_000_000;
 /// Relays that are shown though they are away; those beyond that which left first are not.

@@ -185,6 +185,8 @@ fn peer_of(access: Access) -> Result<(String, Peer), AccessError> {
 fn refused(error: ClientError) -> AccessError {
     match error {
         ClientError::Refused(Refusal::Access(error)) => error,
+        // The relay leaves the dispatcher above until it has a connection again.
+        ClientError::Lost => AccessError::Away(String::new()),
         error => unreached("", error),
     }
 }

@@ -155,6 +155,7 @@ wire_enum!(AccessError {
     9 => Ended,
     10 => Below(relay),
     11 => Unreached { executor, why },
+    12 => Away(name),
 });
 wire_struct!(TaskKey { instance, task });
 wire_struct!(TailQuestion { task, stream, from, patience_ms });

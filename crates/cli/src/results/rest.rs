@@ -3,7 +3,7 @@
 //! above it. A path from outside
 //! is never opened, only files that this process made itself.
 
-use crate::exit::Exit;
+use crate::exit::{Exit, say};
 use falkon_core::dispatch::AccessError;
 use falkon_core::result::{Captured, Detail, Stream};
 use falkon_core::tail::{OutputQuestion, TAIL_PART_BYTES_MAX, TailState};
@@ -21,6 +21,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// Parts of a stream that are read through a relay at once.
@@ -28,6 +29,10 @@ const PARTS_AT_ONCE_MAX: usize = 16;
 /// Streams in a row of which nobody told anything through a relay before it is asked no more:
 /// each takes as long as a relay may take for an answer.
 const SILENCES_MAX: u32 = 3;
+/// The first and the longest pause before somebody who is away is looked for again.
+const LOOK_AGAIN_MS: (u64, u64) = (50, 2000);
+/// How long somebody is away before that is said.
+const AWAY_SAID_MS: u64 = 2000;
 
 /// Where the bytes of a stream are that do not come with the result.
 #[derive(Debug, Clone, Default)]
@@ -48,6 +53,8 @@ pub(crate) enum CutReason {
     NotKept,
     /// The executor that kept it is gone.
     ExecutorGone,
+    /// A relay that leads to it is away, or it is not back since a restart of the dispatcher.
+    Away,
     /// The executor cannot be reached from here.
     Unreachable,
     /// The executor has removed it.
@@ -68,6 +75,7 @@ impl CutReason {
         match self {
             CutReason::NotKept => "not_kept",
             CutReason::ExecutorGone => "executor_gone",
+            CutReason::Away => "away",
             CutReason::Unreachable => "unreachable",
             CutReason::Removed => "removed",
             CutReason::Short => "short",
@@ -83,6 +91,9 @@ impl fmt::Display for CutReason {
         f.write_str(match self {
             CutReason::NotKept => "its executor could not keep the rest",
             CutReason::ExecutorGone => "the executor that kept the rest is gone",
+            CutReason::Away => {
+                "the relay that leads to the rest is away: run falkon results when it is back"
+            }
             CutReason::Unreachable => {
                 "the executor that keeps the rest cannot be reached from here: run falkon results \
                  where its address can be reached, such as the dispatcher's machine"
@@ -166,14 +177,67 @@ pub(crate) struct Fetching {
     unreachable: BTreeSet<Peer>,
     /// How often in a row nobody answered through a relay, by its name.
     silent: BTreeMap<String, u32>,
+    /// Whether relays that are away are waited for.
+    away: WhenAway,
+}
+
+/// What is done about output that cannot be read while a relay is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhenAway {
+    /// It is cut: the result is kept, and can be read again.
+    Cut,
+    /// It is waited for, as long as the dispatcher expects the relay: the output goes with
+    /// the acknowledgement.
+    Wait {
+        /// Nothing is said about it.
+        quiet: bool,
+    },
+}
+
+/// Waiting for somebody who is away, during one read.
+#[derive(Debug)]
+struct Looking {
+    when: WhenAway,
+    since: Option<Instant>,
+    pause_ms: u64,
+    is_said: bool,
+}
+
+impl Looking {
+    fn new(when: WhenAway) -> Looking {
+        Looking { when, since: None, pause_ms: LOOK_AGAIN_MS.0, is_said: false }
+    }
+
+    /// Waits a moment. Returns whether to look again.
+    async fn look_again(&mut self, away: &AccessError) -> bool {
+        let WhenAway::Wait { quiet } = self.when else { return false };
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let is_long = since.elapsed() >= Duration::from_millis(AWAY_SAID_MS);
+        if is_long && !quiet && !std::mem::replace(&mut self.is_said, true) {
+            say(format_args!("long output of a task is waited for: {away}"));
+        }
+        tokio::time::sleep(Duration::from_millis(self.pause_ms)).await;
+        self.pause_ms = (self.pause_ms * 2).min(LOOK_AGAIN_MS.1);
+        true
+    }
+
+    /// Somebody has answered.
+    fn found(&mut self) {
+        *self = Looking { is_said: self.is_said, ..Looking::new(self.when) };
+    }
 }
 
 impl Fetching {
     /// Fetches streams of at most `bytes_max` to a directory in `parent`, or in
     /// the temporary directory.
-    pub(crate) fn new(level: Level, parent: Option<PathBuf>, bytes_max: u64) -> Fetching {
+    pub(crate) fn new(
+        level: Level,
+        parent: Option<PathBuf>,
+        bytes_max: u64,
+        away: WhenAway,
+    ) -> Fetching {
         let (unreachable, silent) = (BTreeSet::new(), BTreeMap::new());
-        Fetching { level, parent, directory: None, bytes_max, unreachable, silent }
+        Fetching { level, parent, directory: None, bytes_max, unreachable, silent, away }
     }
 
     async fn fetch(
@@ -187,17 +251,25 @@ impl Fetching {
         if total_bytes > self.bytes_max {
             return cut(CutReason::TooLong);
         }
-        let (ticket, access, number) = match client.reach_output(instance, task, stream).await {
-            Ok(found) => found,
-            Err(ClientError::Refused(Refusal::Access(AccessError::Below(relay)))) => {
-                let task = TaskKey { instance, task };
-                return self.fetch_below(client, relay, task, stream, total_bytes).await;
+        let mut looking = Looking::new(self.away);
+        let (ticket, access, number) = loop {
+            match client.reach_output(instance, task, stream).await {
+                Ok(found) => break found,
+                Err(ClientError::Refused(Refusal::Access(AccessError::Below(relay)))) => {
+                    let task = TaskKey { instance, task };
+                    return self.fetch_below(client, relay, task, stream, total_bytes).await;
+                }
+                Err(ClientError::Refused(Refusal::Access(away @ AccessError::Away(_)))) => {
+                    if !looking.look_again(&away).await {
+                        return cut(CutReason::Away);
+                    }
+                }
+                Err(ClientError::Refused(Refusal::Access(AccessError::ExecutorGone))) => {
+                    return cut(CutReason::ExecutorGone);
+                }
+                Err(ClientError::Refused(_)) => return cut(CutReason::Removed),
+                Err(error) => return Err(error),
             }
-            Err(ClientError::Refused(Refusal::Access(AccessError::ExecutorGone))) => {
-                return cut(CutReason::ExecutorGone);
-            }
-            Err(ClientError::Refused(_)) => return cut(CutReason::Removed),
-            Err(error) => return Err(error),
         };
         let fingerprint = access.serves.fingerprint.as_slice().try_into().ok();
         let peer = Peer { address: access.serves.address, fingerprint };
@@ -243,7 +315,8 @@ impl Fetching {
         let Ok((own, file)) = self.make_file(stream) else {
             return Ok(Rest::Cut(CutReason::Unreadable));
         };
-        Ok(match parts(client, task, stream, file, total_bytes).await? {
+        let looking = Looking::new(self.away);
+        Ok(match parts(client, task, stream, (file, total_bytes), looking).await? {
             None => {
                 self.silent.remove(&relay);
                 Rest::Here(Arc::new(own))
@@ -275,54 +348,89 @@ impl Fetching {
     }
 }
 
+/// How reading a part of a stream ended.
+enum Part {
+    /// It is in the file.
+    Read,
+    /// It is to be read again from there.
+    Away(u64, AccessError),
+    Cut(CutReason),
+}
+
 /// Reads a stream of a task below a relay into a file, part by part. Says why it is not
 /// whole.
 async fn parts(
     client: &Client,
     task: TaskKey,
     stream: Stream,
-    file: File,
-    total_bytes: u64,
+    (file, total_bytes): (File, u64),
+    mut looking: Looking,
 ) -> Result<Option<CutReason>, ClientError> {
     let file = Arc::new(file);
     let part = TAIL_PART_BYTES_MAX as u64;
     let mut starts = (0..total_bytes).step_by(TAIL_PART_BYTES_MAX);
+    // Parts that were not read because somebody was away.
+    let mut again = Vec::new();
+    let mut away = None;
     // What is under way ends with this.
     let mut reading = JoinSet::new();
     loop {
-        while reading.len() < PARTS_AT_ONCE_MAX
-            && let Some(from) = starts.next()
+        while away.is_none()
+            && reading.len() < PARTS_AT_ONCE_MAX
+            && let Some(from) = again.pop().or_else(|| starts.next())
         {
             let (client, file) = (client.clone(), Arc::clone(&file));
             let count = part.min(total_bytes - from);
             let question = OutputQuestion { task, stream, from, count };
-            reading.spawn(async move {
-                let tail = client.read_output(question).await?;
-                if tail.state == TailState::Gone {
-                    return Ok(Some(CutReason::Removed));
+            reading.spawn(async move { read_part(&client, &file, question).await });
+        }
+        match reading.join_next().await {
+            Some(done) => match done.unwrap_or(Ok(Part::Cut(CutReason::Unreadable)))? {
+                Part::Read => looking.found(),
+                Part::Away(from, who) => {
+                    again.push(from);
+                    away = Some(who);
                 }
-                if tail.bytes.len() as u64 != count {
-                    return Ok(Some(CutReason::Short));
-                }
-                let written = file.write_all_at(&tail.bytes, from);
-                Ok(written.is_err().then_some(CutReason::Unreadable))
+                Part::Cut(reason) => return Ok(Some(reason)),
+            },
+            None => match away.take() {
+                None => return Ok(None),
+                Some(who) if looking.look_again(&who).await => {}
+                Some(_) => return Ok(Some(CutReason::Away)),
+            },
+        }
+    }
+}
+
+/// Reads a part of a stream into the file. Fails only if the connection to the dispatcher does.
+async fn read_part(
+    client: &Client,
+    file: &File,
+    question: OutputQuestion,
+) -> Result<Part, ClientError> {
+    let (from, count) = (question.from, question.count);
+    let tail = match client.read_output(question).await {
+        Ok(tail) => tail,
+        Err(ClientError::Refused(Refusal::Access(error))) => {
+            return Ok(match error {
+                AccessError::Away(_) => Part::Away(from, error),
+                AccessError::ExecutorGone => Part::Cut(CutReason::ExecutorGone),
+                AccessError::Unreached { .. } => Part::Cut(CutReason::Unreachable),
+                _ => Part::Cut(CutReason::Removed),
             });
         }
-        let Some(done) = reading.join_next().await else { return Ok(None) };
-        let told: Result<Option<CutReason>, ClientError> =
-            done.unwrap_or(Ok(Some(CutReason::Unreadable)));
-        match told {
-            Ok(None) => {}
-            Ok(reason) => return Ok(reason),
-            Err(ClientError::Refused(Refusal::Access(AccessError::ExecutorGone))) => {
-                return Ok(Some(CutReason::ExecutorGone));
-            }
-            Err(ClientError::Refused(Refusal::Access(AccessError::Unreached { .. }))) => {
-                return Ok(Some(CutReason::Unreachable));
-            }
-            Err(ClientError::Refused(_)) => return Ok(Some(CutReason::Removed)),
-            Err(error) => return Err(error),
-        }
+        Err(ClientError::Refused(_)) => return Ok(Part::Cut(CutReason::Removed)),
+        Err(error) => return Err(error),
+    };
+    if tail.state == TailState::Gone {
+        return Ok(Part::Cut(CutReason::Removed));
+    }
+    if tail.bytes.len() as u64 != count {
+        return Ok(Part::Cut(CutReason::Short));
+    }
+    match file.write_all_at(&tail.bytes, from) {
+        Ok(()) => Ok(Part::Read),
+        Err(_) => Ok(Part::Cut(CutReason::Unreadable)),
     }
 }
 

@@ -159,6 +159,17 @@ pub enum AccessError {
         /// Why.
         why: String,
     },
+    /// A relay on the way to the executor is away, or the executor has not come back to a
+    /// dispatcher that was restarted. Asking again may help.
+    #[error("{}", away(.0))]
+    Away(String),
+}
+
+fn away(name: &str) -> String {
+    match name {
+        "" => "its executor is not back since the dispatcher was restarted".to_owned(),
+        name => format!("{name}, which leads to it, is away"),
+    }
 }
 
 fn readers(tasks: u64) -> String {
@@ -296,9 +307,8 @@ impl Dispatcher {
         task: TaskId,
         stream: Stream,
     ) -> Result<(Overflow, Access), AccessError> {
-        let (overflow, executor) =
-            self.output_of(instance, task, stream).ok_or(AccessError::NotKept)?;
-        let executor = &self.fleet[executor.ok_or(AccessError::ExecutorGone)?];
+        let (overflow, executor) = self.output_of(instance, task, stream)?;
+        let executor = &self.fleet[executor];
         match executor.subtree {
             Some(_) => Err(AccessError::Below(executor.name.clone())),
             None => Ok((overflow, access(executor))),

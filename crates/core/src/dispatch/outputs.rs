@@ -5,13 +5,14 @@
 //! result on reads the output later, and says when nobody will any more.
 
 use super::instance::Instance;
-use super::{Dispatcher, Record, RecoverError};
+use super::{AccessError, Dispatcher, Record, RecoverError};
 use crate::limits::{
-    DISCARDED_RUNS_MAX, ORDER_DISCARDED_RUNS_MAX, OUTPUT_TASKS_MAX, RECORD_RUNS_MAX,
+    DISCARDED_RUNS_MAX, ORDER_DISCARDED_RUNS_MAX, OUTPUT_AWAITED_MICROS, OUTPUT_TASKS_MAX,
+    RECORD_RUNS_MAX,
 };
 use crate::result::{Detail, Finished, Overflow, Report, Stream};
 use crate::runset::RunSet;
-use crate::task::{ExecutorId, InstanceId, TaskId};
+use crate::task::{ExecutorId, InstanceId, TaskId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The output of one task.
@@ -58,6 +59,8 @@ pub(super) struct Outputs {
     discards: BTreeMap<u64, RunSet>,
     /// Incarnations for which something was added to these.
     pending: BTreeSet<u64>,
+    /// Until then, executors that kept output before a restart may come back.
+    awaited_until: Option<Time>,
 }
 
 impl Outputs {
@@ -220,6 +223,17 @@ impl Outputs {
         self.pending.remove(&incarnation);
     }
 
+    /// The journal has been read: executors of before are on their way, also those without
+    /// tasks.
+    pub(super) fn recovered(&mut self, now: Time) {
+        self.awaited_until = (!self.held.is_empty()).then(|| now.after(OUTPUT_AWAITED_MICROS));
+    }
+
+    /// Whether an executor that is not here may still come back with what it keeps.
+    fn is_awaited(&self, now: Time) -> bool {
+        self.awaited_until.is_some_and(|until| now < until)
+    }
+
     /// How many results are known whose output executors keep.
     #[cfg(test)]
     fn len(&self) -> usize {
@@ -348,15 +362,34 @@ impl Dispatcher {
         }
     }
 
-    /// What an executor keeps of a stream of a task whose result is held.
+    /// What an executor keeps of a stream of a task whose result is held, and which one: it
+    /// can be visited, or is a relay that is connected.
+    ///
+    /// # Errors
+    /// Nobody keeps it, or whoever does is not here.
     pub(super) fn output_of(
         &self,
         instance: InstanceId,
         task: TaskId,
         stream: Stream,
-    ) -> Option<(Overflow, Option<ExecutorId>)> {
-        let overflow = self.outputs.find(instance, task, stream)?;
-        Some((overflow, self.fleet.of_incarnation(overflow.incarnation)))
+    ) -> Result<(Overflow, ExecutorId), AccessError> {
+        let found = self.outputs.find(instance, task, stream);
+        let overflow = found.ok_or(AccessError::NotKept)?;
+        let incarnation = overflow.incarnation;
+        match self.fleet.of_incarnation(incarnation) {
+            Some(id) => {
+                let executor = &self.fleet[id];
+                match executor.subtree.is_some() && executor.connection.is_none() {
+                    true => Err(AccessError::Away(executor.name.clone())),
+                    false => Ok((overflow, id)),
+                }
+            }
+            None => Err(match self.surveys.away_name(incarnation, self.now) {
+                Some(relay) => AccessError::Away(relay.to_owned()),
+                None if self.outputs.is_awaited(self.now) => AccessError::Away(String::new()),
+                None => AccessError::ExecutorGone,
+            }),
+        }
     }
 }
 

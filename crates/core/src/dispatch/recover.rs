@@ -475,6 +475,7 @@ impl Dispatcher {
         // Who comes back does not join.
         unfinished |= self.placement.everywhere().is_anybody_to_join();
         self.attempts.all_queued();
+        self.outputs.recovered(self.now);
         for incarnation in self.attempts.absent() {
             if !self.comeback.expects(incarnation) {
                 self.lose_awaited(incarnation, None);

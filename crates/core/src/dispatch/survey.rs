@@ -109,7 +109,7 @@ impl Survey {
 }
 
 /// Cuts a text to so many bytes.
-fn shorten(text: &mut String, bytes_max: usize) {
+pub(super) fn shorten(text: &mut String, bytes_max: usize) {
     let end = (0..=bytes_max).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     text.truncate(end.min(text.len()));
 }
@@ -173,6 +173,12 @@ impl Surveys {
             away_micros: Some(micros),
             ..standing.clone()
         })
+    }
+
+    /// The name of a relay that is gone and may come back.
+    pub(super) fn away_name(&self, incarnation: u64, now: Time) -> Option<&str> {
+        let found = self.away.iter().find(|away| away.incarnation == incarnation)?;
+        (now.since(found.since) < RELAY_AWAY_MICROS).then_some(&*found.standing.name)
     }
 
     pub(super) fn of(&self, id: ExecutorId) -> Option<&Survey> {

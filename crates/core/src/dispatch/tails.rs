@@ -5,8 +5,11 @@
 //! or is gone, is answered for.
 
 use super::check::{CheckError, ensure};
+use super::survey::shorten;
 use super::{AccessError, Action, ConnectionId, Dispatcher, Reply, Whereabouts};
-use crate::limits::{PEER_TAIL_REQUESTS_MAX, TAIL_ANSWER_MICROS_MAX, TAIL_REQUESTS_MAX};
+use crate::limits::{
+    EXECUTOR_PATH_BYTES_MAX, PEER_TAIL_REQUESTS_MAX, TAIL_ANSWER_MICROS_MAX, TAIL_REQUESTS_MAX,
+};
 use crate::tail::{
     KeptQuestion, OutputQuestion, TAIL_PART_BYTES_MAX, TAIL_PATIENCE_MS_MAX, Tail, TailQuestion,
     TailState,
@@ -154,10 +157,9 @@ impl Dispatcher {
         asked: OutputQuestion,
     ) -> Option<Result<Tail, AccessError>> {
         let OutputQuestion { task: key, stream, from, count } = asked;
-        let found = self.output_of(key.instance, key.task, stream);
-        let Some((kept, executor)) = found else { return Some(Err(AccessError::NotKept)) };
-        let Some(id) = executor.filter(|id| self.fleet[*id].connection.is_some()) else {
-            return Some(Err(AccessError::ExecutorGone));
+        let (kept, id) = match self.output_of(key.instance, key.task, stream) {
+            Ok(found) => found,
+            Err(error) => return Some(Err(error)),
         };
         let count = count.min(TAIL_PART_BYTES_MAX as u64);
         let question = KeptQuestion { output: kept.number, stream, from, count };
@@ -201,17 +203,22 @@ impl Dispatcher {
         told: Result<Tail, AccessError>,
     ) {
         let Some(open) = self.tails.told(relay, number) else { return };
-        let told = told.map(|mut tail| {
-            tail.bytes.truncate(TAIL_PART_BYTES_MAX);
-            tail
-        });
+        let told = match told {
+            Ok(mut tail) => {
+                tail.bytes.truncate(TAIL_PART_BYTES_MAX);
+                Ok(tail)
+            }
+            Err(AccessError::Away(below)) => Err(AccessError::Away(way(&open.name, &below))),
+            Err(error) => Err(error),
+        };
         self.reply(open.asker, open.request, Reply::Tail(told));
     }
 
     /// A connection is gone.
     pub(super) fn close_tails(&mut self, connection: ConnectionId) {
         for open in self.tails.close(connection) {
-            self.reply(open.asker, open.request, Reply::Tail(Err(AccessError::ExecutorGone)));
+            let told = Err(AccessError::Away(open.name));
+            self.reply(open.asker, open.request, Reply::Tail(told));
         }
     }
 
@@ -223,4 +230,14 @@ impl Dispatcher {
             self.reply(asker, request, Reply::Tail(told));
         }
     }
+}
+
+/// The way to a relay that is below another one, by their names.
+fn way(relay: &str, below: &str) -> String {
+    let mut way = match below {
+        "" => relay.to_owned(),
+        below => format!("{relay}/{below}"),
+    };
+    shorten(&mut way, EXECUTOR_PATH_BYTES_MAX);
+    way
 }

@@ -64,6 +64,7 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
             let (executor, why) = ("node-7".to_owned(), "it has not answered in time".to_owned());
             Refusal::Access(AccessError::Unreached { executor, why })
         }),
+        ("away", Refusal::Access(AccessError::Away("cluster".to_owned()))),
         ("wrong_id", Refusal::WrongId { id: placed().id, url: placed().url }),
         ("answers_unread", Refusal::Busy),
         ("no_events", Refusal::NoEvents),

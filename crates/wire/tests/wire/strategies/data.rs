@@ -242,6 +242,7 @@ pub(super) fn access_error() -> impl Strategy<Value = AccessError> {
         Just(AccessError::Ended),
         text().prop_map(AccessError::Below),
         (text(), text()).prop_map(|(executor, why)| AccessError::Unreached { executor, why }),
+        text().prop_map(AccessError::Away),
     ]
 }
 
