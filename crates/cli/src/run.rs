@@ -124,10 +124,10 @@ fn run_planned(args: RunArgs) -> Exit {
         Ok(plan) => plan,
         Err(exit) => return exit,
     };
-    if !args.clusters.is_empty() && (plan.has_objects() || plan.collects_streams()) {
+    if !args.clusters.is_empty() && plan.collects_streams() {
         return Exit::usage(
-            "tasks that read or write data objects run on the executors of one dispatcher: give \
-             them to it with falkon submit --wait --access FILE",
+            "tasks whose streams are collected run on the executors of one dispatcher: give them to \
+             it with falkon submit --wait --access FILE",
         );
     }
     let nodes = plan.nodes_max();

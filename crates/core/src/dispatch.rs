@@ -29,6 +29,7 @@ mod expire;
 mod explain;
 mod fleet;
 mod foresight;
+mod forwarding;
 mod gangs;
 mod happenings;
 mod holdings;
@@ -87,6 +88,7 @@ use crate::task::{AllocationId, ExecutorId, InstanceId, Resources, Submission, T
 use collectors::Collectors;
 use comeback::Comeback;
 use fleet::{Executor, Fleet};
+use forwarding::{Asker, Forwarding};
 use holdings::HeldLog;
 use instance::Instance;
 use instances::Instances;
@@ -107,6 +109,7 @@ use withdrawals::Withdrawals;
 pub use ack_coalescing::{AckCoalescing, AckEvent, Classify, Traffic};
 pub use admission::JoinError;
 pub use attempts::Attempts;
+pub use caches::LetGo;
 pub use cancel::Selection;
 pub use check::CheckError;
 pub use event::{Action, ConnectionId, Delivery, Event, Reply};
@@ -177,6 +180,8 @@ pub struct Dispatcher {
     /// Tasks on their way back to dispatchers above.
     withdrawals: Withdrawals,
     tails: Tails,
+    /// Parts of objects on their way between executors that cannot reach each other.
+    forwarding: Forwarding,
     /// The staged tasks that relays ask for.
     staged: Staged,
     /// Tries of tasks on several executors.
@@ -283,6 +288,7 @@ impl Dispatcher {
                 self.unmet.close(connection);
                 self.withdrawals.close(connection);
                 self.close_tails(connection);
+                self.close_parts(connection);
                 self.staged.close(connection);
                 self.closed(connection);
             }
@@ -299,6 +305,19 @@ impl Dispatcher {
             }
             Event::TailTold { connection, number, told } => {
                 self.tail_told(connection, number, told);
+            }
+            Event::ReadPart { connection, number, question } => {
+                self.read_part(Asker::Below(connection, number), question);
+            }
+            Event::ReadPartBelow { connection, request, question } => {
+                self.read_part(Asker::Above(connection, request), question);
+            }
+            Event::AwaitParts { connection, request } => self.await_parts(connection, request),
+            Event::PartTold { connection, number, answer } => {
+                self.part_told(connection, number, answer);
+            }
+            Event::LetGo { connection, request, objects } => {
+                self.let_go((connection, request), &objects);
             }
             Event::PageStored { instance, from, place } => self.page_stored(instance, from, place),
             Event::PageLoaded { instance, from, page } => self.page_loaded(instance, from, page),
@@ -332,6 +351,7 @@ impl Dispatcher {
             }
             if self.outbound.is_empty() {
                 self.tell_staged();
+                self.tell_parts();
                 self.deliver();
                 self.store_pages();
             }
@@ -352,13 +372,14 @@ impl Dispatcher {
         let gangs = self.gangs.due().map(|at| (at, "room that is kept for a gang"));
         let all = [executors, recovery, pages, lifetime, unoffered, unmet, withdrawal, gangs];
         let due = all.into_iter().flatten().min();
-        match (self.tails.due(), self.speculation.due()) {
+        match (self.tails.due(), self.forwarding.due(), self.speculation.due()) {
             // As mostly.
-            (None, None) => due,
-            (tail, straggler) => {
+            (None, None, None) => due,
+            (tail, part, straggler) => {
                 let tail = tail.map(|at| (at, "answer of a relay"));
+                let part = part.map(|at| (at, "part of an object"));
                 let straggler = straggler.map(|at| (at, "stragglers"));
-                [due, tail, straggler].into_iter().flatten().min()
+                [due, tail, part, straggler].into_iter().flatten().min()
             }
         }
     }
@@ -379,6 +400,7 @@ impl Dispatcher {
         self.tell_unmet();
         self.withdrawals.look(self.now);
         self.end_late_tails();
+        self.end_late_parts();
         self.expire();
         self.fleet.end_due_suspensions(self.now);
         while let Some(id) = self.fleet.due_silent(self.now) {

@@ -232,7 +232,7 @@ impl Encoded for Vec<Object> {
 /// have it.
 #[must_use]
 pub fn object_bytes_max(object: &Object, peers: u64) -> u64 {
-    let sources = 1 + HEAD_BYTES_MAX + peers * NUMBER_BYTES_MAX + 1 + NUMBER_BYTES_MAX;
+    let sources = 1 + HEAD_BYTES_MAX + peers * NUMBER_BYTES_MAX + 2 + NUMBER_BYTES_MAX;
     1 + OBJECT_BYTES_MAX + (object.url.len() + object.version.len()) as u64 + sources
 }
 

@@ -19,6 +19,7 @@ mod heartbeats;
 pub mod limits;
 pub mod metrics;
 pub mod model;
+pub mod part;
 pub mod provision;
 pub mod relay;
 pub mod result;

@@ -87,6 +87,13 @@ pub const PEER_TAIL_REQUESTS_MAX: usize = 64;
 /// How long a relay may take for an answer, beside the time that the question waits for
 /// something new.
 pub const TAIL_ANSWER_MICROS_MAX: u64 = 30_000_000;
+/// Parts of objects that are passed on and have not come yet.
+pub const PART_REQUESTS_MAX: usize = 512;
+/// Parts of objects that one connection has asked for, or is to give, and that have not come
+/// yet.
+pub const PEER_PART_REQUESTS_MAX: usize = 32;
+/// How long a holder may take for a part of an object.
+pub const PART_ANSWER_MICROS_MAX: u64 = 20_000_000;
 /// Gangs for which secrets are drawn at once.
 pub const TOKEN_GANGS_MAX: usize = 64;
 /// How long room is kept for a gang before other executors are looked for that may have it

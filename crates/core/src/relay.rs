@@ -32,12 +32,12 @@ mod staged;
 mod survey;
 mod vacancy;
 
-use crate::data::declared::CacheRoom;
+use crate::data::declared::{CacheRoom, DataOrder};
 use crate::dispatch::check::ensure;
 use crate::dispatch::diffusion::{PolicyName, PolicyOptions};
 use crate::dispatch::{
-    Assigned, CheckError, Held, Holdings, InstanceOptions, Join, Keep, Lease, Order, Subtree,
-    Survey, Update,
+    Assigned, CheckError, Held, Holdings, InstanceOptions, Join, Keep, Lease, LetGo, Order,
+    Subtree, Survey, Update,
 };
 use crate::execute::updates::Updates;
 use crate::limits::{
@@ -131,6 +131,8 @@ pub enum Action {
     Acknowledge(u64),
     /// Nobody needs the long output of tasks below any more: runs of them, as (first, count).
     Release(Vec<(u64, u64)>),
+    /// The dispatcher above needs objects in caches below no more.
+    LetGo(LetGo),
     /// Tell the dispatcher below which tasks wait above: instead of what it was told
     /// before.
     Unmet(Vec<Waiting>),
@@ -516,6 +518,7 @@ impl Relay {
         let kept = self.kept.acknowledged(&acknowledged);
         self.note(kept);
         self.release(&order.discard);
+        order.data.into_iter().for_each(|data| self.let_go(*data));
         order.prepare.into_iter().for_each(|prepare| self.outgoing.prepare(prepare));
         order.assign.into_iter().for_each(|assigned| self.enqueue(assigned));
         for held in &order.cancel {
@@ -560,9 +563,9 @@ impl Relay {
         }
         let data = match data.map(|data| data.declared(rows_count)) {
             None => None,
-            Some(Some(data)) if data.is_stored() => Some(data),
-            Some(_) => {
-                let error = "a relay passes no tasks on whose data objects are not in stores";
+            Some(Some(data)) => Some(data),
+            Some(None) => {
+                let error = "the task's order does not say which data objects are its own";
                 self.report_unrun(held, Outcome::NotRun, Some(error.to_owned()));
                 return;
             }
@@ -570,6 +573,15 @@ impl Relay {
         if !self.outgoing.push(batch, Tasks { held, class, rows, data }) {
             let error = "the relay was never sent a sound template of this task";
             self.report_unrun(held, Outcome::NotRun, Some(error.to_owned()));
+        }
+    }
+
+    /// The dispatcher above needs objects in caches below no more.
+    fn let_go(&mut self, data: DataOrder) {
+        let objects = LetGo { release: data.release, drop: data.drop };
+        if !objects.is_empty() {
+            self.holdings.let_go(&objects);
+            self.actions.push_back(Action::LetGo(objects));
         }
     }
 

@@ -32,6 +32,7 @@ mod sender;
 mod serve;
 mod silence;
 mod tail;
+mod through;
 mod visit;
 mod visitor;
 mod wire;
@@ -42,6 +43,7 @@ pub use fetch::{Fetcher, Peer, Piece};
 pub use requests::{FromPeers, Verdict, Written};
 pub use serve::{Server, StartError};
 pub use tail::TailVisit;
+pub use through::{PARTS_ASKED_MAX, PartAsked, Through};
 pub use visitor::{VisitError, Visitor};
 
 /// Up to this size, in bytes, an object goes through memory together with

@@ -34,6 +34,7 @@ pub(super) fn is_question(message: &FromClient) -> bool {
             | FromClient::ReachTail { .. }
             | FromClient::AskTail { .. }
             | FromClient::ReadOutput { .. }
+            | FromClient::ReadPart { .. }
             | FromClient::Subtree { .. }
             | FromClient::Provision { ask: ProvisionAsk::Status { .. }, .. }
     )

@@ -24,6 +24,10 @@ impl Driver {
             FromExecutor::Tail { number, tail } => {
                 Event::TailTold { connection, number, told: Ok(tail) }
             }
+            FromExecutor::ReadPart { number, question } => {
+                Event::ReadPart { connection, number, question }
+            }
+            FromExecutor::Part { number, answer } => Event::PartTold { connection, number, answer },
             FromExecutor::NoTail { number, why } => {
                 Event::TailTold { connection, number, told: Err(why) }
             }

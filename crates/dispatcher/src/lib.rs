@@ -636,12 +636,16 @@ impl Driver {
                     self.outgoing.push((connection, message));
                 }
                 Action::AskTail { connection, number, question } => {
-                    let message = Outgoing::Executor(ToExecutor::AskTail { number, question });
-                    self.outgoing.push((connection, message));
+                    self.say(connection, ToExecutor::AskTail { number, question });
                 }
                 Action::AskKept { connection, number, question } => {
-                    let message = Outgoing::Executor(ToExecutor::ReadOutput { number, question });
-                    self.outgoing.push((connection, message));
+                    self.say(connection, ToExecutor::ReadOutput { number, question });
+                }
+                Action::AskPart { connection, number, question } => {
+                    self.say(connection, ToExecutor::ReadPart { number, question });
+                }
+                Action::Part { connection, number, answer } => {
+                    self.say(connection, ToExecutor::Part { number, answer });
                 }
                 Action::Refuse { connection, error } => {
                     let reason = error.to_string();
@@ -686,6 +690,8 @@ impl Driver {
             Reply::Tail(Err(error)) => {
                 ToClient::Refused { request, reason: Refusal::Access(error) }
             }
+            Reply::Part(answer) => ToClient::Part { request, answer },
+            Reply::Parts(questions) => ToClient::Parts { request, questions },
             Reply::Forgotten(names) => ToClient::Forgotten { request, names },
             Reply::Done => ToClient::Done { request },
             Reply::Refused(error) => ToClient::Refused { request, reason: Refusal::Request(error) },

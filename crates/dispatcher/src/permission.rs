@@ -39,6 +39,10 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         | FromClient::Drain { .. }
         | FromClient::Provision { .. }
         | FromClient::Unmet { .. }
+        | FromClient::ReadPart { .. }
+        | FromClient::AwaitParts { .. }
+        | FromClient::TellPart { .. }
+        | FromClient::LetGo { .. }
         | FromClient::Subtree { .. } => None,
     }
 }
@@ -67,6 +71,9 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::AskTail { request, .. }
         | FromClient::ReadOutput { request, .. }
         | FromClient::ReleaseOutput { request, .. }
+        | FromClient::ReadPart { request, .. }
+        | FromClient::AwaitParts { request }
+        | FromClient::LetGo { request, .. }
         | FromClient::Provision { request, .. }
         | FromClient::Subtree { request, .. }
         | FromClient::Withdraw { request, .. }
@@ -75,7 +82,9 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Prioritize { request, .. }
         | FromClient::Drain { request, .. }
         | FromClient::Stop { request } => Some(*request),
-        FromClient::Acknowledge { .. } | FromClient::Unmet { .. } => None,
+        FromClient::Acknowledge { .. } | FromClient::Unmet { .. } | FromClient::TellPart { .. } => {
+            None
+        }
     }
 }
 

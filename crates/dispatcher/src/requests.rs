@@ -180,6 +180,14 @@ impl Driver {
             FromClient::ReleaseOutput { request, instance, runs } => {
                 Event::ReleaseOutput { connection, request, instance, runs }
             }
+            FromClient::ReadPart { request, question } => {
+                Event::ReadPartBelow { connection, request, question }
+            }
+            FromClient::AwaitParts { request } => Event::AwaitParts { connection, request },
+            FromClient::TellPart { number, answer } => {
+                Event::PartTold { connection, number, answer }
+            }
+            FromClient::LetGo { request, objects } => Event::LetGo { connection, request, objects },
             FromClient::Pause { request, instance, is_paused } => {
                 Event::Pause { connection, request, instance, is_paused }
             }

@@ -23,6 +23,8 @@ impl Classify for Outgoing {
                 | ToExecutor::Unmet { .. }
                 | ToExecutor::AskTail { .. }
                 | ToExecutor::ReadOutput { .. }
+                | ToExecutor::ReadPart { .. }
+                | ToExecutor::Part { .. }
                 | ToExecutor::Refused { .. },
             ) => Traffic::Tasks(0),
             Outgoing::Client(ToClient::Accepted { count, .. }) => Traffic::Acceptance(*count),
@@ -32,6 +34,11 @@ impl Classify for Outgoing {
 }
 
 impl Driver {
+    /// Queues a message for an executor or a relay.
+    pub(super) fn say(&mut self, connection: ConnectionId, message: ToExecutor) {
+        self.outgoing.push((connection, Outgoing::Executor(message)));
+    }
+
     /// Has what is to be sent go past the acceptance that waits: that goes
     /// first, or one of these stays.
     pub(super) fn coalesce(&mut self) {

@@ -12,6 +12,7 @@ mod granted;
 mod not_started;
 mod objects;
 mod outputs;
+mod parts;
 mod sandboxes;
 mod session;
 mod tasks;
@@ -22,6 +23,7 @@ mod workers;
 
 use falkon_core::dispatch::Lease;
 use falkon_core::execute::{Action, Event, Executor};
+use falkon_core::part::PartAnswer;
 use falkon_core::task::{AllocationId, Resources, Time};
 use falkon_data::overflow::OverflowDirectory;
 use falkon_net::clock::{Alarm, Clock};
@@ -32,6 +34,7 @@ use falkon_wire::message::{FromExecutor, ToExecutor};
 use objects::Objects;
 use objects::message::FromObjects;
 use outputs::Outputs;
+use parts::Parts;
 use session::{FromSession, SESSION_MESSAGES_MAX, Session, Voice, keep_connected, said};
 use std::fmt;
 use std::net::IpAddr;
@@ -243,6 +246,7 @@ pub async fn run(
         reported: false,
         left: false,
         refused: None,
+        parts: Parts::default(),
         tenure: options.tenure,
     };
     let (sessions, mut connected) = mpsc::channel(1);
@@ -356,6 +360,8 @@ struct Driver {
     left: bool,
     /// Why the dispatcher does not take it in.
     refused: Option<String>,
+    /// Parts of objects that come or go through the dispatcher.
+    parts: Parts,
     tenure: Tenure,
 }
 
@@ -399,6 +405,11 @@ impl Driver {
                         ToExecutor::Unmet { .. }
                         | ToExecutor::AskTail { .. }
                         | ToExecutor::ReadOutput { .. } => {}
+                        ToExecutor::ReadPart { number, question } => match self.tasks.objects() {
+                            Some(objects) => objects.read_part(number, question),
+                            None => self.parts.said(number, PartAnswer::Gone, &mut self.say),
+                        },
+                        ToExecutor::Part { number, answer } => self.parts.told(number, answer),
                         ToExecutor::Order(order) => {
                             self.core.handle(self.clock.now(), Event::Order(order));
                         }
@@ -408,6 +419,7 @@ impl Driver {
             FromSession::Ended => {
                 self.session = None;
                 self.say.clear();
+                self.parts.cut();
                 self.core.handle(self.clock.now(), Event::Disconnected);
             }
         }
@@ -426,6 +438,9 @@ impl Driver {
     fn take_ended(&mut self, ended: &mut Vec<Ended>, said: Option<FromObjects>) {
         self.tasks.hear_workers(&self.clock);
         let now = self.clock.now();
+        let said = said.and_then(|said| {
+            self.parts.take(said, self.session.is_some().then_some(&mut self.say))
+        });
         if let Some(event) = said.and_then(|said| self.tasks.take_objects(now, said)) {
             self.tell_core(now, event);
         }

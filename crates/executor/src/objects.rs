@@ -3,9 +3,11 @@
 
 mod collected;
 mod handover;
+mod listener;
 mod members;
 pub(super) mod message;
 mod mounted;
+mod parts;
 mod source;
 mod unpacking;
 
@@ -32,17 +34,18 @@ use falkon_data::archives::Archives;
 use falkon_data::cache::{CacheError, Copies, DiskCache, OpenError, Reused};
 use falkon_data::object::{Landing, Progress};
 use falkon_data::overflow::OverflowDirectory;
-use falkon_data::peer::{Fetcher, FromPeers, Peer, Piece, Server, Verdict};
+use falkon_data::peer::{Fetcher, FromPeers, PartAsked, Peer, Piece, Server, Through, Verdict};
 use falkon_data::store::{StoreUrl, Stores};
 use falkon_net::ids::object_id;
 use falkon_net::secure::{Level, PeerAcceptor, PeerIdentity, Secret};
 use falkon_process::Unchanged;
 use handover::Handovers;
+use listener::{listen, listen_at};
 use message::{FromObjects, write_error};
 use mounted::Mounts;
 use source::{from_store, peer_error, store_error};
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
@@ -145,6 +148,9 @@ pub(super) struct Objects {
     level: Level,
     serving: Option<Serving>,
     fetcher: Option<Fetcher>,
+    /// From executors that only the dispatcher reaches, and what it is to be asked.
+    through: Fetcher,
+    parts: mpsc::Receiver<PartAsked>,
     peers: HashMap<ExecutorId, Peer>,
     transfers: HashMap<PartialId, Vec<Running>>,
     answers: HashMap<ServeId, oneshot::Sender<Verdict>>,
@@ -178,6 +184,7 @@ impl Objects {
         let carrier = Carrier::start().map_err(CacheSetupError::Threads)?;
         let (say, said) = mpsc::unbounded_channel();
         let (ask, asks) = mpsc::channel(ASKS_MAX);
+        let (through, parts) = Through::new();
         let cache = Arc::new(cache);
         // A cache of more directories than that was refused.
         let tiers = u8::try_from(directories.len()).unwrap_or(u8::MAX);
@@ -197,6 +204,8 @@ impl Objects {
             level: Level::None,
             serving: None,
             fetcher: None,
+            through: Fetcher::through(through),
+            parts,
             peers: HashMap::new(),
             transfers: HashMap::new(),
             answers: HashMap::new(),
@@ -297,6 +306,10 @@ impl Objects {
         tokio::select! {
             said = self.said.recv() => match said {
                 Some(said) => said,
+                None => std::future::pending().await,
+            },
+            asked = self.parts.recv() => match asked {
+                Some(asked) => FromObjects::Asked(asked),
                 None => std::future::pending().await,
             },
             ask = self.asks.recv() => match ask {
@@ -453,6 +466,8 @@ impl Objects {
         let from = match source {
             Source::Own => Origin::Own,
             Source::Store => Origin::Store,
+            // From any holder.
+            Source::Dispatcher => Origin::Peer(self.through.clone(), Peer::default()),
             Source::Peer(id) => match (self.fetcher.clone(), self.peers.get(&id).cloned()) {
                 (Some(fetcher), Some(peer)) => Origin::Peer(fetcher, peer),
                 _ => {
@@ -661,34 +676,4 @@ async fn put_all(stores: &Stores, stored: &[(PathBuf, Arc<str>)]) -> Result<(), 
         stores.put(path, &url).await.map_err(|error| error.to_string())?;
     }
     Ok(())
-}
-
-/// The address by which this machine is seen from the dispatcher, and a
-/// listener there.
-fn listen(dispatcher: &str) -> std::io::Result<(TcpListener, SocketAddr)> {
-    let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
-    for address in dispatcher.to_socket_addrs()? {
-        let any: SocketAddr = match address {
-            SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
-            SocketAddr::V6(_) => ([0u16; 8], 0).into(),
-        };
-        // The system only looks up the route; no packet is sent.
-        let way = UdpSocket::bind(any).and_then(|socket| {
-            socket.connect(address)?;
-            socket.local_addr()
-        });
-        match way.and_then(|own| listen_at(own.ip())) {
-            Ok(found) => return Ok(found),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-/// A listener at one of this machine's addresses, and the address with its
-/// port.
-fn listen_at(own: IpAddr) -> std::io::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind((own, 0))?;
-    let address = listener.local_addr()?;
-    Ok((listener, address))
 }

@@ -88,7 +88,10 @@ impl Voice {
             match &*message {
                 FromExecutor::Join(_) => *last = Some(0),
                 FromExecutor::Update(update) => *last = Some(update.number),
-                FromExecutor::Tail { .. } | FromExecutor::NoTail { .. } => {}
+                FromExecutor::Tail { .. }
+                | FromExecutor::NoTail { .. }
+                | FromExecutor::ReadPart { .. }
+                | FromExecutor::Part { .. } => {}
             }
             writer.queue_with(|out| message.encode(out)).map_err(|error| error.to_string())?;
             // A single update may be large; the queue holds one at a time.

@@ -221,6 +221,8 @@ impl Tasks {
                 None
             }
             FromObjects::Packed { key, result } => self.packed(key, result),
+            // The session's.
+            FromObjects::Asked(_) | FromObjects::Read(..) => None,
             FromObjects::Put { key, result } => {
                 let (sizes, mut event) = self.putting.remove(&key)?;
                 match (result, &mut event) {

@@ -220,6 +220,8 @@ async fn read(
                 | ToClient::Reached { request, .. }
                 | ToClient::OutputReached { request, .. }
                 | ToClient::Tail { request, .. }
+                | ToClient::Part { request, .. }
+                | ToClient::Parts { request, .. }
                 | ToClient::Provision { request, .. }
                 | ToClient::Subtree { request, .. }
                 | ToClient::Withdrawn { request, .. }

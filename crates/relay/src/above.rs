@@ -2,6 +2,7 @@
 
 use super::Upstream;
 use falkon_core::dispatch::Order;
+use falkon_core::part::{PartAnswer, PartQuestion};
 use falkon_core::provision::Waiting;
 use falkon_core::tail::{KeptQuestion, TailQuestion};
 use falkon_core::task::Time;
@@ -31,6 +32,10 @@ pub(super) enum FromAbove {
     /// The number of a question, and what is asked.
     AskTail(u64, TailQuestion),
     ReadOutput(u64, KeptQuestion),
+    /// The same of a part of an object.
+    ReadPart(u64, PartQuestion),
+    /// The answer to a question of the relay's with this number.
+    Part(u64, PartAnswer),
     /// It does not take the relay in; why.
     Refused(String),
     /// It cannot be reached at all.
@@ -143,6 +148,12 @@ async fn read(
                 }
                 Ok(ToExecutor::ReadOutput { number, question }) => {
                     messages.push(FromAbove::ReadOutput(number, question));
+                }
+                Ok(ToExecutor::ReadPart { number, question }) => {
+                    messages.push(FromAbove::ReadPart(number, question));
+                }
+                Ok(ToExecutor::Part { number, answer }) => {
+                    messages.push(FromAbove::Part(number, answer));
                 }
                 Ok(ToExecutor::Refused { reason }) => messages.push(FromAbove::Refused(reason)),
                 Err(error) => return Some(format!("it sent what is no message: {error}")),

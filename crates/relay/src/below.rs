@@ -2,6 +2,7 @@
 //! a dispatcher whose results are not taken in answers nothing.
 
 use falkon_core::dispatch::{RequestError, Selection};
+use falkon_core::part::PartQuestion;
 use falkon_core::relay::{Action, Event};
 use falkon_core::task::InstanceId;
 use falkon_net::client::{Client, ClientError, Pending};
@@ -12,6 +13,8 @@ use tokio::task::JoinSet;
 /// What comes from below, other than results.
 pub(super) enum FromBelow {
     Event(Event),
+    /// Questions for the dispatcher above, with their numbers.
+    Parts(Vec<(u64, PartQuestion)>),
     Failed(ClientError),
 }
 
@@ -36,6 +39,7 @@ impl Below {
         let mut tasks = JoinSet::new();
         tasks.spawn(hear_submissions(submissions, answer.clone()));
         tasks.spawn(hear_staged(client.clone(), instance, answer.clone()));
+        tasks.spawn(hear_parts(client.clone(), answer.clone()));
         let (speaker, said) = (client.clone(), answer.clone());
         tasks.spawn(async move {
             if let Err(error) = speak(speaker, instance, asked, submitted, &said).await {
@@ -104,6 +108,7 @@ async fn speak(
             }
             Action::Unmet(waiting) => client.tell_unmet(waiting).await?,
             Action::Release(runs) => client.release_output(instance, runs).await?,
+            Action::LetGo(objects) => client.let_go(objects).await?,
             Action::Acknowledge(upto) => client.acknowledge(instance, upto).await?,
             Action::Note(_) | Action::Join(_) | Action::Update(_) | Action::Left => {}
         }
@@ -120,6 +125,21 @@ async fn hear_staged(
     loop {
         let said = match client.await_staged(instance).await {
             Ok((staged, unstaged)) => FromBelow::Event(Event::Staged { staged, unstaged }),
+            Err(error) => FromBelow::Failed(error),
+        };
+        let has_failed = matches!(said, FromBelow::Failed(_));
+        if answer.send(said).is_err() || has_failed {
+            return;
+        }
+    }
+}
+
+/// Passes questions for parts of objects on, as long as there are some. The dispatcher below
+/// asks no more at a time than it may.
+async fn hear_parts(client: Client, answer: mpsc::UnboundedSender<FromBelow>) {
+    loop {
+        let said = match client.await_parts().await {
+            Ok(questions) => FromBelow::Parts(questions),
             Err(error) => FromBelow::Failed(error),
         };
         let has_failed = matches!(said, FromBelow::Failed(_));

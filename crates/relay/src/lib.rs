@@ -5,6 +5,7 @@ mod above;
 mod attach;
 mod below;
 mod notes;
+mod parts;
 mod tails;
 
 use above::{FromAbove, Session};
@@ -19,6 +20,7 @@ use falkon_net::clock::{Alarm, Clock};
 use falkon_net::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Level, Proxy};
 use falkon_wire::message::FromExecutor;
 use notes::{Notes, NotesError};
+use parts::Parts;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -270,6 +272,7 @@ impl Driver {
         silent_max: Option<Duration>,
     ) -> Result<(), RelayError> {
         let mut alarm = Alarm::new();
+        let mut parts = Parts::default();
         let mut looks = tokio::time::interval(Duration::from_millis(SUBTREE_MS));
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut asked: Option<Instant> = None;
@@ -298,9 +301,16 @@ impl Driver {
                         let asked = task.map(|task| OutputQuestion { task, stream, from, count });
                         tails.read(number, asked, below.client());
                     }
+                    Some(FromAbove::ReadPart(number, question)) => {
+                        parts.read(number, question, below.client());
+                    }
+                    Some(FromAbove::Part(number, answer)) => {
+                        parts.told(number, answer, below.client()).await;
+                    }
                     Some(FromAbove::Refused(why)) => return Err(RelayError::Refused(why)),
                     Some(FromAbove::Failed(error)) => return Err(RelayError::Connect(error)),
                     Some(FromAbove::Ended) | None => {
+                        parts.cut(below.client()).await;
                         self.session = None;
                         self.tell(Event::Disconnected);
                     }
@@ -314,12 +324,17 @@ impl Driver {
                         asked = asked.filter(|_| !matches!(event, Event::Subtree(_)));
                         self.tell(event);
                     }
+                    FromBelow::Parts(questions) => {
+                        parts.ask(questions, self.session.as_ref(), below.client()).await;
+                    }
                     FromBelow::Failed(error) => return Err(RelayError::Below(error)),
                 },
+                told = parts.read_below() => self.say(told).await,
                 (number, told) = tails.told() => self.say(tail_message(number, told)).await,
                 _ = looks.tick() => match asked {
                     None => {
                         asked = Some(Instant::now());
+                        parts.forget_late();
                         below.look(self.relay.identity(), self.relay.holdings_known());
                     }
                     Some(since) if silent_max.is_some_and(|limit| since.elapsed() >= limit) => {

@@ -15,12 +15,13 @@ use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOption, PolicyOptions};
 use falkon_core::dispatch::{
     Access, AccessError, Assigned, Attempts, BatchId, Delivery, Earlier, Explained, FoundObject,
-    Held, HolderStatus, Holdings, Idle, IdleReason, InstanceOptions, Join, Keep, Lease, NodeClass,
-    ObjectStatus, Obstacle, Offering, Order, Page, PagePlace, PagedOutput, Prepare, Purpose,
-    Record, Remembered, RequestError, Selection, Site, Standing, StoredPage, Subtree, Survey,
-    Update,
+    Held, HolderStatus, Holdings, Idle, IdleReason, InstanceOptions, Join, Keep, Lease, LetGo,
+    NodeClass, ObjectStatus, Obstacle, Offering, Order, Page, PagePlace, PagedOutput, Prepare,
+    Purpose, Record, Remembered, RequestError, Selection, Site, Standing, StoredPage, Subtree,
+    Survey, Update,
 };
 use falkon_core::gang::{GangKey, GangOrder, GangReport, GangToken, Member};
+use falkon_core::part::{PartAnswer, PartQuestion};
 use falkon_core::provision::Waiting;
 use falkon_core::relay::Note;
 use falkon_core::result::{
@@ -84,7 +85,7 @@ wire_struct!(Captured { head, total_bytes, overflow, member });
 wire_struct!(Overflow { incarnation, number });
 wire_enum!(Stream { 0 => Stdout, 1 => Stderr });
 wire_struct!(Object { id, url, version, size });
-wire_struct!(Sources { peers, store, coming });
+wire_struct!(Sources { peers, store, coming, forwarded });
 wire_enum!(Lists { 0 => Same(items), 1 => Each { items, ends } });
 wire_struct!(Located { object, sources });
 wire_struct!(AssignedData { objects, inputs, outputs, read });
@@ -159,6 +160,14 @@ wire_enum!(AccessError {
 });
 wire_struct!(TaskKey { instance, task });
 wire_struct!(TailQuestion { task, stream, from, patience_ms });
+wire_struct!(PartQuestion { object, from, count });
+wire_enum!(PartAnswer {
+    0 => Here { whole, bytes },
+    1 => Gone,
+    2 => Busy,
+    3 => Unreached,
+});
+wire_struct!(LetGo { release, drop });
 wire_struct!(KeptQuestion { output, stream, from, count });
 wire_struct!(Tail { state, is_cut, total_bytes, bytes });
 wire_struct!(Explained { task, count, obstacles });
@@ -396,6 +405,7 @@ wire_enum!(RequestError {
 wire_list!(
     TaskId,
     InstanceId,
+    (u64, PartQuestion),
     Explained,
     Idle,
     Obstacle,

@@ -16,9 +16,10 @@ use crate::hidden::Hidden;
 use crate::provision::{ProvisionAsk, ProvisionStatus};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::dispatch::{
-    Access, Delivery, Earlier, Explained, FoundObject, Holdings, Idle, InstanceOptions,
+    Access, Delivery, Earlier, Explained, FoundObject, Holdings, Idle, InstanceOptions, LetGo,
     ObjectStatus, Purpose, Selection, Subtree, Survey,
 };
+use falkon_core::part::{PartAnswer, PartQuestion};
 use falkon_core::provision::Waiting;
 use falkon_core::result::Stream;
 use falkon_core::tail::Tail;
@@ -284,6 +285,35 @@ pub enum FromClient {
         /// The tasks, as (first, count).
         runs: Vec<(u64, u64)>,
     },
+    /// Ask, for a relay that lends the executors, for a part of an object that they hold.
+    /// Answer: [`ToClient::Part`].
+    ReadPart {
+        /// Comes back in the answer.
+        request: u64,
+        /// The question.
+        question: PartQuestion,
+    },
+    /// Take questions of executors for parts of objects that none of them holds, for the
+    /// dispatcher above a relay. Answer: [`ToClient::Parts`], when there are some.
+    AwaitParts {
+        /// Comes back in the answer.
+        request: u64,
+    },
+    /// Answers one of [`ToClient::Parts`]. No answer.
+    TellPart {
+        /// The number of the question.
+        number: u64,
+        /// The answer.
+        answer: PartAnswer,
+    },
+    /// The dispatcher above a relay needs objects in caches alone no more. Answer:
+    /// [`ToClient::Done`].
+    LetGo {
+        /// Comes back in the answer.
+        request: u64,
+        /// The objects.
+        objects: LetGo,
+    },
     /// Ask what nodes there are, for a relay that lends them. Answer: [`ToClient::Subtree`].
     Subtree {
         /// Comes back in the answer.
@@ -356,6 +386,10 @@ wire_enum!(FromClient {
     28 => AskTail { request, instance, task, stream, from, patience_ms },
     29 => ReadOutput { request, instance, task, stream, from, count },
     30 => ReleaseOutput { request, instance, runs },
+    31 => ReadPart { request, question },
+    32 => AwaitParts { request },
+    33 => TellPart { number, answer },
+    34 => LetGo { request, objects },
 });
 
 /// The number of a request, from the beginning of a message that need not be
@@ -514,6 +548,20 @@ pub enum ToClient {
         /// They were said to be staged, and are not any more: they run again.
         unstaged: Vec<(u64, u64)>,
     },
+    /// A part of an object.
+    Part {
+        /// Of the question.
+        request: u64,
+        /// The answer.
+        answer: PartAnswer,
+    },
+    /// Questions for parts of objects, each answered with [`FromClient::TellPart`].
+    Parts {
+        /// Of the request.
+        request: u64,
+        /// The questions, with their numbers.
+        questions: Vec<(u64, PartQuestion)>,
+    },
     /// Why tasks wait.
     Explained {
         /// Of the question.
@@ -584,6 +632,8 @@ wire_enum!(ToClient {
     19 => Staged { request, staged, unstaged },
     20 => Tail { request, tail },
     21 => OutputReached { request, ticket, access, number },
+    22 => Part { request, answer },
+    23 => Parts { request, questions },
 });
 
 impl ToClient {
@@ -605,6 +655,8 @@ impl ToClient {
             | ToClient::Objects { .. }
             | ToClient::Found { .. }
             | ToClient::Tail { .. }
+            | ToClient::Part { .. }
+            | ToClient::Parts { .. }
             | ToClient::Forgotten { .. }
             | ToClient::Provision { .. }
             | ToClient::Subtree { .. }

@@ -9,7 +9,7 @@ mod members;
 mod mount;
 mod names;
 mod services;
-mod shuffle;
+pub(crate) mod shuffle;
 mod stripes;
 mod unpacked;
 mod ways;

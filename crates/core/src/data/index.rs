@@ -253,10 +253,15 @@ impl Index {
         let object = self.intern(id, size);
         self.end_transfer(object, place);
         let found = &mut self.objects[object.0 as usize];
-        let at = found.holders.binary_search(&place).err()?;
         if found.holders.is_empty() {
             found.held_size = size;
+        } else if found.held_size.is_none() && size.is_some() {
+            // Somebody was known to hold it before anybody said how large it is.
+            found.held_size = size;
+            self.note_size_known(object);
         }
+        let found = &mut self.objects[object.0 as usize];
+        let at = found.holders.binary_search(&place).err()?;
         found.holders.insert(at, place);
         self.executors[place.0 as usize].held.insert(object);
         self.note_held_changed(object, 1);
@@ -369,6 +374,13 @@ impl Index {
         sources.iter().filter_map(|place| self.executor(*place)).collect()
     }
 
+    /// Whether somebody holds an object from whom nobody fetches.
+    #[must_use]
+    pub fn is_out_of_reach(&self, object: ObjectNo) -> bool {
+        let mut holders = self.holders(object).iter().take(HINT_EXECUTORS_MAX);
+        holders.any(|place| self.executors[place.0 as usize].keeps_to_itself)
+    }
+
     /// Nobody fetches from an executor, whatever it holds.
     pub fn keep_to_itself(&mut self, place: Place) {
         if let Some(executor) = self.executors.get_mut(place.0 as usize) {
@@ -384,12 +396,19 @@ impl Index {
         let is_all = changed.is_none();
         let held = self.objects.iter().filter(|object| !object.holders.is_empty());
         let changed = changed.unwrap_or_else(|| held.map(|object| object.id).collect());
+        // What is held of unknown size is said when its size is known.
         let now = |id: ObjectId| {
             let object = self.number(id).map(|number| &self.objects[number.0 as usize]);
             let held = object.filter(|object| !object.holders.is_empty());
-            (id, held.map(|object| object.size.unwrap_or(0)))
+            (id, held.and_then(|object| object.held_size.or(object.size)))
         };
         (is_all, changed.into_iter().map(now).collect())
+    }
+
+    /// The size of an object that is held is known now.
+    fn note_size_known(&mut self, object: ObjectNo) {
+        let holders = self.objects[object.0 as usize].holders.len();
+        self.note_held_changed(object, holders);
     }
 
     /// The holders of an object have become so many, or more.

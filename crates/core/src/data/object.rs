@@ -159,6 +159,9 @@ pub struct Sources {
     /// An executor that is about to get it, and can give it a little later; named if
     /// few hold it for those that want it.
     pub coming: Option<ExecutorId>,
+    /// Whether the dispatcher passes it on from executors that cannot be reached: those below
+    /// relays, or those of a dispatcher above.
+    pub forwarded: bool,
 }
 
 /// One place to get an object from.
@@ -170,6 +173,8 @@ pub enum Source {
     Peer(ExecutorId),
     /// The persistent store at the object's URL.
     Store,
+    /// The dispatcher, which passes on what executors hold that cannot be reached.
+    Dispatcher,
 }
 
 impl fmt::Display for Source {
@@ -178,6 +183,7 @@ impl fmt::Display for Source {
             Source::Own => write!(f, "own cache"),
             Source::Peer(executor) => write!(f, "executor {executor}"),
             Source::Store => write!(f, "persistent store"),
+            Source::Dispatcher => write!(f, "executors elsewhere, through the dispatcher"),
         }
     }
 }

@@ -2,13 +2,44 @@
 //! executors and the instances here.
 
 use super::placement::{Notice, Notices};
-use super::{Dispatcher, Order};
+use super::{ConnectionId, Dispatcher, Order, Reply};
 use crate::data::declared::Located;
+use crate::data::object::ObjectId;
 use crate::data::stage::Changes;
 use crate::events::What;
 use crate::task::ExecutorId;
 
+/// Objects in caches alone that a dispatcher above needs no more.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LetGo {
+    /// No task reads these that is known: they need not stay any more.
+    pub release: Vec<ObjectId>,
+    /// Nobody could get these from here: they are to go.
+    pub drop: Vec<ObjectId>,
+}
+
+impl LetGo {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.release.is_empty() && self.drop.is_empty()
+    }
+}
+
 impl Dispatcher {
+    /// A dispatcher above needs objects no more that executors here or below hold.
+    pub(super) fn let_go(&mut self, (asker, request): (ConnectionId, u64), objects: &LetGo) {
+        let LetGo { release, drop } = objects;
+        let all = release.iter().map(|object| (*object, Notice::Release(*object)));
+        let all = all.chain(drop.iter().map(|object| (*object, Notice::Drop(*object))));
+        let mut notices = Notices::new();
+        for (object, notice) in all {
+            notices.extend(self.placement.holders_of(object).map(|holder| (holder, notice)));
+        }
+        self.notify(notices);
+        self.reply(asker, request, Reply::Done);
+    }
+
     /// An executor has said how its cache has changed.
     pub(super) fn cache_changed(&mut self, id: ExecutorId, changes: Changes) {
         let Changes { anew, added, removed, named, state, unobtainable, silent, moved } = changes;

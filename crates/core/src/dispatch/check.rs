@@ -68,6 +68,7 @@ impl Dispatcher {
         self.check_subscriptions()?;
         self.instances.check()?;
         self.tails.check()?;
+        self.forwarding.check()?;
         let mut in_flight: BTreeMap<_, RunSet> = BTreeMap::new();
         for executor in self.fleet.iter() {
             for ((instance, first), run) in executor.in_flight.iter() {

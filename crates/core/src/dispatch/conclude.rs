@@ -4,7 +4,7 @@
 use super::Dispatcher;
 use super::end::unrun;
 use super::fleet::InFlight;
-use super::instance::ReadyRun;
+use super::instance::{Batch, ReadyRun};
 use super::queues::key_of;
 use crate::result::{Finished, Outcome, Report, Tries};
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
@@ -19,6 +19,10 @@ impl Dispatcher {
         run: &InFlight,
         micros: u64,
     ) {
+        let is_below = self.fleet[id].subtree.is_some();
+        if report.outcome == Outcome::Exit(0) && is_below {
+            self.made_below(id, report.instance, run);
+        }
         let need = &self.needs[run.need];
         let instance = &mut self.instances[&report.instance];
         instance.tasks.give_back(run.first, run.count);
@@ -30,7 +34,9 @@ impl Dispatcher {
             instance.queues.measure(&key_of(need, run.need), micros, run.count);
             self.speculation.measure(report.instance, run, report.outcome, micros);
         }
-        if report.outcome == Outcome::NoInput && self.goes_on_without_input(report.instance, run) {
+        if report.outcome == Outcome::NoInput
+            && self.goes_on_without_input(report.instance, run, is_below)
+        {
             return;
         }
         let tries = run.counted();
@@ -44,7 +50,7 @@ impl Dispatcher {
             (batch.queued, batch.submission.classes[run.class as usize].retries);
         // What ends below is tried again there: nobody else can.
         let everywhere = batch.submission.everywhere.as_ref();
-        let is_final = everywhere.is_some() && self.fleet[id].subtree.is_some();
+        let is_final = everywhere.is_some() && is_below;
         let anew = anew && !is_final;
         let again = report.outcome.may_retry() && tries.failures < retries && !is_final;
         let named = everywhere.map(|all| self.named(all, Some(id), report.detail.clone()));
@@ -86,6 +92,19 @@ impl Dispatcher {
             self.end(report.instance, finished(first, count, outcome));
         }
         self.runnable.mark(report.instance);
+    }
+
+    /// Tasks have ended well below a relay: that holds what they leave in caches alone.
+    fn made_below(&mut self, id: ExecutorId, of: InstanceId, run: &InFlight) {
+        let instance = &self.instances[&of];
+        let leaves_any = |batch: &&Batch| batch.leaves_any || instance.options.keep_output;
+        let batch = instance.batch_of(TaskId(run.first)).filter(leaves_any);
+        let Some(batch) = batch else { return };
+        let Some(data) = batch.submission.data.as_deref() else { return };
+        let offset = run.first - batch.first;
+        let outputs = (offset..offset + run.count).flat_map(|at| data.outputs_of(at));
+        let made = outputs.filter(|object| !object.is_stored()).map(|object| object.id);
+        self.placement.made_below(id, made);
     }
 
     /// Tasks that were in flight are ready again, or end if they were to be

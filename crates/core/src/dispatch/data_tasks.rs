@@ -216,7 +216,7 @@ impl Dispatcher {
         let data = data.map(|data| {
             Box::new(match knows_places && !is_relay {
                 true => {
-                    let assigned = self.assigned_data(to, &data, offset, spread);
+                    let assigned = self.assigned_data((to, id), &data, offset, spread);
                     self.foresee(to, &data, offset, (id, key.1));
                     assigned
                 }
@@ -240,7 +240,7 @@ impl Dispatcher {
     /// where to get what it has not got.
     fn assigned_data(
         &mut self,
-        to: ExecutorId,
+        to: (ExecutorId, InstanceId),
         data: &Declared,
         offset: u64,
         spread: Spread,
@@ -267,11 +267,19 @@ impl Dispatcher {
 
     /// An object with where an executor may get it from, counted as on its way
     /// there; one that is striped has as many lenders as the task asks for.
-    fn locate(&mut self, to: ExecutorId, object: &Object, spread: Spread) -> Located {
+    fn locate(
+        &mut self,
+        (to, id): (ExecutorId, InstanceId),
+        object: &Object,
+        spread: Spread,
+    ) -> Located {
         let room = self.fleet[to].room;
         self.placement.stripe(to, object, room, spread);
         let fleet = &self.fleet;
-        let located = self.placement.locate(to, object, |id| fleet[id].serves_others());
+        // What a relay's tasks read others have written, who may be anywhere.
+        let may_be_above = !object.is_stored() && self.instances[&id].options.keep_output;
+        let serves = |id| fleet[id].serves_others();
+        let located = self.placement.locate(to, object, may_be_above, serves);
         self.name_peers(to, located)
     }
 
@@ -314,7 +322,8 @@ impl Dispatcher {
             match notice {
                 StripeNotice::Lend(object, stripes, of, lender) => {
                     let peers = lender.into_iter().collect();
-                    let sources = Sources { peers, store: object.is_stored(), coming: None };
+                    let sources =
+                        Sources { peers, store: object.is_stored(), ..Sources::default() };
                     let located = Located { object, sources };
                     order.lend.push(Lend { located, stripes, of });
                 }
@@ -349,7 +358,7 @@ impl Dispatcher {
         for executor in self.placement.next_fetchers() {
             while let Some(object) = self.next_fetch(executor, id, key) {
                 last = Some(executor);
-                let located = self.locate(executor, &object, Spread::default());
+                let located = self.locate((executor, id), &object, Spread::default());
                 self.order_fetch(executor, located);
             }
         }

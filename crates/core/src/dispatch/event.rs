@@ -3,10 +3,11 @@
 use super::journal_room::Disk;
 use super::pages::{Page, PagePlace};
 use super::{
-    AccessError, Expiry, InstanceOptions, Join, JoinError, Order, Record, RequestError, Retried,
-    Selection, Update,
+    AccessError, Expiry, InstanceOptions, Join, JoinError, LetGo, Order, Record, RequestError,
+    Retried, Selection, Update,
 };
 use crate::gang::GangToken;
+use crate::part::{PartAnswer, PartQuestion};
 use crate::provision::Waiting;
 use crate::result::{Counts, Finished};
 use crate::tail::{KeptQuestion, OutputQuestion, Tail, TailQuestion};
@@ -199,6 +200,53 @@ pub enum Event {
         /// What the task has written, or why the relay does not know.
         told: Result<Tail, AccessError>,
     },
+    /// An executor, or a relay for those below it, asks for a part of an object that it
+    /// cannot reach. The answer is [`Action::Part`].
+    ReadPart {
+        /// Its connection.
+        connection: ConnectionId,
+        /// The number of its question.
+        number: u64,
+        /// The question.
+        question: PartQuestion,
+    },
+    /// A relay that lends the executors here asks, for the dispatcher above it, for a part of
+    /// an object that they hold. The answer is [`Reply::Part`].
+    ReadPartBelow {
+        /// Who asks.
+        connection: ConnectionId,
+        /// The number of the request, which its reply repeats.
+        request: u64,
+        /// The question.
+        question: PartQuestion,
+    },
+    /// A relay that lends the executors here takes questions for the dispatcher above it. The
+    /// answer, when there are some, is [`Reply::Parts`].
+    AwaitParts {
+        /// Who asks.
+        connection: ConnectionId,
+        /// The number of the request, which its reply repeats.
+        request: u64,
+    },
+    /// Who was asked with [`Action::AskPart`] or [`Reply::Parts`] answers.
+    PartTold {
+        /// Its connection.
+        connection: ConnectionId,
+        /// The number of the question.
+        number: u64,
+        /// The answer.
+        answer: PartAnswer,
+    },
+    /// A relay that lends the executors here says which objects in caches alone the dispatcher
+    /// above it needs no more.
+    LetGo {
+        /// Who asks.
+        connection: ConnectionId,
+        /// The number of the request, which its reply repeats.
+        request: u64,
+        /// The objects.
+        objects: LetGo,
+    },
     /// A client is through with an instance.
     Destroy {
         /// Who asks.
@@ -302,6 +350,11 @@ pub enum Reply {
     Retried(Retried),
     /// What a task below a relay has written, or why that is not known.
     Tail(Result<Tail, AccessError>),
+    /// A part of an object.
+    Part(PartAnswer),
+    /// Questions for parts of objects, with their numbers, and answered with
+    /// [`Event::PartTold`].
+    Parts(Vec<(u64, PartQuestion)>),
     /// It is done.
     Done,
     /// It is not.
@@ -438,6 +491,25 @@ pub enum Action {
         number: u64,
         /// The question.
         question: KeptQuestion,
+    },
+    /// Ask an executor or a relay for a part of an object that it holds, or that executors
+    /// below it hold, and answer with [`Event::PartTold`].
+    AskPart {
+        /// Its connection.
+        connection: ConnectionId,
+        /// The number of the question.
+        number: u64,
+        /// The question.
+        question: PartQuestion,
+    },
+    /// Give an executor or a relay the part of an object that it has asked for.
+    Part {
+        /// Its connection.
+        connection: ConnectionId,
+        /// The number of its question.
+        number: u64,
+        /// The part.
+        answer: PartAnswer,
     },
     /// Tell an executor that it is not taken in, and close its connection.
     Refuse {

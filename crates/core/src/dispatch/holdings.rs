@@ -95,6 +95,10 @@ impl Dispatcher {
     /// Which objects the executors here hold, for a relay that was last told up to
     /// `since`; 0 is nothing.
     pub fn holdings(&mut self, since: u64) -> Holdings {
+        if self.comeback.until().is_some() {
+            // Executors come back, and say what they hold then.
+            return Holdings { upto: since, ..Holdings::default() };
+        }
         let (is_all, changes) = self.placement.take_held_changes();
         if is_all {
             self.held_log.restart();

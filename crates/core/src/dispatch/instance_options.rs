@@ -22,8 +22,9 @@ pub struct InstanceOptions {
     pub lease_micros: Option<u64>,
     /// How long it stays when its tasks have ended and nobody looks at it.
     pub keep: Keep,
-    /// Long output of results that are forgotten stays with its executors until it is
-    /// released: whoever has passed the results on reads it later.
+    /// Long output of results that are forgotten, and what tasks write to caches alone, stay
+    /// with their executors until they are released: whoever has passed the results on knows
+    /// who reads them later.
     pub keep_output: bool,
 }
 

@@ -60,10 +60,17 @@ impl Intermediates {
 
     /// A batch is taken into the books. Gives how many of the other batches'
     /// reads are of what its tasks write, and which batches write what they
-    /// read.
-    pub(super) fn admit(&mut self, first: u64, count: u64, data: &Declared) -> Links {
+    /// read. What tasks write that `is_above`'s business, another dispatcher has in its
+    /// books: it says when nobody reads it, and has it made again.
+    pub(super) fn admit(
+        &mut self,
+        (first, count): (u64, u64),
+        data: &Declared,
+        is_above: bool,
+    ) -> Links {
         let mut links = Links::default();
-        for (task, object) in in_caches(data, &data.outputs, first, count) {
+        let written = in_caches(data, &data.outputs, first, count).filter(|_| !is_above);
+        for (task, object) in written {
             let entry = self.objects.entry(object).or_default();
             if entry.writer.is_none() {
                 entry.writer = Some(task);

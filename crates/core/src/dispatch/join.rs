@@ -9,7 +9,7 @@ use crate::events::{What, text};
 use crate::limits::HELD_GANGS_MAX;
 use crate::result::{Outcome, Tries};
 use crate::runset::RunSet;
-use crate::task::{ExecutorId, InstanceId, TaskId};
+use crate::task::{ExecutorId, InstanceId, Resources, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -89,8 +89,9 @@ impl Dispatcher {
         self.no_longer_awaited(join.incarnation);
         self.repeat_cancellations(id);
         self.drain_again(id);
-        // One with a cache is back when it has said what it holds.
-        if !has_cache {
+        // One with a cache, or a relay, is back when it has said what is held there.
+        let is_relay = join.capacity == Resources::default();
+        if !has_cache && !is_relay {
             self.is_back(join.incarnation);
         }
         self.fleet.list(id, self.now);

@@ -15,7 +15,7 @@ pub(super) enum DataNeed {
     /// A cache, which is filled from persistent stores, and a place to stage what goes
     /// into archives there: here, or below a relay.
     Stored,
-    /// A cache that others here can read.
+    /// A cache that others can read: here, or below a relay and through it.
     Cached,
 }
 

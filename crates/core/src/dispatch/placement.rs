@@ -112,7 +112,8 @@ impl Placement {
         before: Option<ExecutorId>,
         has_cache: bool,
     ) {
-        match before.filter(|_| has_cache) {
+        // A relay says later that those below it have caches.
+        match before {
             Some(before) => self.index.rename(before, id),
             None => self.index.join(id),
         };
@@ -243,15 +244,16 @@ impl Placement {
 
     /// An object with where an executor may get it from, counted as on its way
     /// there. Of the executors that are named some may serve nobody; `serves` says
-    /// which do.
+    /// which do. If it `may_be_above`, a dispatcher above may know who has it.
     pub(super) fn locate(
         &mut self,
         to: ExecutorId,
         object: &Object,
+        may_be_above: bool,
         serves: impl Fn(ExecutorId) -> bool,
     ) -> Located {
         if let Some(archive) = object.archive() {
-            return self.locate_member(to, object, archive);
+            return self.locate_member(to, object, archive, may_be_above, serves);
         }
         let place = self.place(to);
         let mut coming = None;
@@ -262,7 +264,10 @@ impl Placement {
         object.size = object.size.or(self.index.held_size(number));
         let peers = self.index.hints(number, place, HINT_HOLDERS_MAX);
         self.queues.coming_changed(&self.index, number);
-        if object.is_stored() && !self.index.holds(place, number) {
+        let is_out_of_reach = || peers.iter().any(|id| !serves(*id));
+        let forwarded = !object.is_stored()
+            && (may_be_above || self.index.is_out_of_reach(number) || is_out_of_reach());
+        if (object.is_stored() || forwarded) && !self.index.holds(place, number) {
             coming = match way::spreads(&object) {
                 // What is broadcast comes from parents. Until they are named, nobody waits
                 // for one that may be below it.
@@ -277,8 +282,22 @@ impl Placement {
             self.broadcast(to, &object, (number, place), serves);
         }
         self.index.unwant(number);
-        let sources = Sources { peers, store: object.is_stored(), coming };
+        let sources = Sources { peers, store: object.is_stored(), coming, forwarded };
         Located { object, sources }
+    }
+
+    /// A task has ended well below a relay: what it leaves in caches is there. The relay says
+    /// so later.
+    pub(super) fn made_below(&mut self, id: ExecutorId, objects: impl Iterator<Item = ObjectId>) {
+        let place = self.place(id);
+        for object in objects {
+            let number = self.index.number(object);
+            if let Some(object) = self.index.add(place, object, None) {
+                self.queues.holder_added(&self.index, place, object);
+            } else if let Some(object) = number {
+                self.queues.coming_changed(&self.index, object);
+            }
+        }
     }
 
     /// An executor is a relay: nobody fetches from it what those below it hold.
@@ -293,13 +312,23 @@ impl Placement {
 
     /// A member with the executors that hold its archive, which does not come
     /// with it.
-    fn locate_member(&mut self, to: ExecutorId, object: &Object, archive: ObjectId) -> Located {
+    fn locate_member(
+        &mut self,
+        to: ExecutorId,
+        object: &Object,
+        archive: ObjectId,
+        may_be_above: bool,
+        serves: impl Fn(ExecutorId) -> bool,
+    ) -> Located {
         self.member_readers.insert(to);
         let place = self.place(to);
         let number = self.index.number(archive);
         let peers = number.map(|number| self.index.part_hints(number, place, HINT_HOLDERS_MAX));
-        let peers = peers.unwrap_or_default();
-        let sources = Sources { peers, ..Sources::default() };
+        let peers: Vec<ExecutorId> = peers.unwrap_or_default();
+        let forwarded = may_be_above
+            || number.is_some_and(|number| self.index.is_out_of_reach(number))
+            || peers.iter().any(|id| !serves(*id));
+        let sources = Sources { peers, forwarded, ..Sources::default() };
         Located { object: object.clone(), sources }
     }
 

@@ -48,7 +48,14 @@ impl Dispatcher {
     /// that is because something that it reads from caches is in none any more,
     /// it waits for that to be made again; if it was told to look where the
     /// thing was not, it is tried again. Returns whether it goes on.
-    pub(super) fn goes_on_without_input(&mut self, id: InstanceId, run: &InFlight) -> bool {
+    ///
+    /// A relay does not say which inputs that were, so that it may be any.
+    pub(super) fn goes_on_without_input(
+        &mut self,
+        id: InstanceId,
+        run: &InFlight,
+        is_below: bool,
+    ) -> bool {
         let instance = &self.instances[&id];
         let knows_places = instance.options.policy.policy.knows_places();
         if run.count != 1 || instance.tasks.cancelling().contains(run.first) || !knows_places {
@@ -59,7 +66,7 @@ impl Dispatcher {
             self.wait_for(id, run.first, run.counted(), lost);
             return true;
         }
-        let made = self.doubted_inputs(instance, run.first);
+        let made = self.doubted_inputs(instance, run.first, is_below);
         if made.is_empty() {
             return false;
         }
@@ -106,10 +113,10 @@ impl Dispatcher {
     }
 
     /// What a task reads that was made by others and that its executor could
-    /// get from nobody, although somebody is said to hold it.
-    fn doubted_inputs(&self, instance: &Instance, task: u64) -> Vec<ObjectId> {
+    /// get from nobody, although somebody is said to hold it; or all of that.
+    fn doubted_inputs(&self, instance: &Instance, task: u64, are_all: bool) -> Vec<ObjectId> {
         let doubted = cached_inputs(instance, task).filter(|object| {
-            self.placement.is_unobtainable(object.held_as())
+            (are_all || self.placement.is_unobtainable(object.held_as()))
                 && Dispatcher::maker(instance, object, task).is_some()
         });
         doubted.map(Object::held_as).collect()

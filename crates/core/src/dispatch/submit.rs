@@ -158,7 +158,10 @@ impl Dispatcher {
         let queued_bytes = submission.bytes();
         instance.queued_bytes += queued_bytes;
         let links = match submission.data.as_deref() {
-            Some(data) => instance.intermediates.admit(first.0, count, data),
+            Some(data) => {
+                let is_above = instance.options.keep_output;
+                instance.intermediates.admit((first.0, count), data, is_above)
+            }
             None => Links::default(),
         };
         for writer in links.reads_of {

@@ -3,7 +3,6 @@
 //! their own.
 
 use super::demand::add_waiting;
-use super::needs::DataNeed;
 use super::subtree::is_kept;
 use super::{Action, ConnectionId, Dispatcher};
 use crate::limits::{NODE_CLASSES_MAX, UNMET_MICROS};
@@ -79,9 +78,8 @@ impl Dispatcher {
         }
         self.unmet.looked = self.now;
         let mut waiting = Vec::new();
-        // Tasks with objects in caches are not sent to relays, and those on several executors
-        // neither.
-        self.add_ready(&mut waiting, |need| need.data <= DataNeed::Stored && !need.is_gang());
+        // Tasks on several executors are not sent to relays.
+        self.add_ready(&mut waiting, |need| !need.is_gang());
         let relays: Vec<ExecutorId> = self.unmet.told.keys().copied().collect();
         for id in relays {
             let executor = &self.fleet[id];

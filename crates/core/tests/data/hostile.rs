@@ -27,7 +27,7 @@ fn any_object() -> impl Strategy<Value = std::sync::Arc<falkon_core::data::objec
 
 fn sources(peers: Vec<u64>, store: bool, coming: Option<u64>) -> Sources {
     let peers = peers.into_iter().map(ExecutorId).collect();
-    Sources { peers, store, coming: coming.map(ExecutorId) }
+    Sources { peers, store, coming: coming.map(ExecutorId), ..Sources::default() }
 }
 
 fn input() -> impl Strategy<Value = Input> {

@@ -35,7 +35,7 @@ pub(crate) fn lending_node(capacity: u64, lent: u64) -> Node {
 
 pub(crate) fn input(object: &Arc<Object>, peers: &[u64], store: bool) -> Input {
     let peers = peers.iter().map(|peer| ExecutorId(*peer)).collect();
-    let sources = Sources { peers, store, coming: None };
+    let sources = Sources { peers, store, ..Sources::default() };
     Input { object: Arc::clone(object), sources, is_unpacked: false, may_mount: true }
 }
 

@@ -115,7 +115,7 @@ fn without_a_lender_that_answers_it_comes_from_the_store() {
         let mut answers = Vec::new();
         for one in asked(&next) {
             let event = match one.source {
-                Source::Peer(_) | Source::Own => {
+                Source::Peer(_) | Source::Own | Source::Dispatcher => {
                     Event::FetchFailed { fetch: one.fetch, bytes: 0, why: FetchError::Gone }
                 }
                 Source::Store => {

@@ -207,7 +207,8 @@ impl World {
                         peers.push(ExecutorId(rng.below(6)));
                     }
                     let coming = rng.percent(20).then(|| ExecutorId(rng.below(6)));
-                    let sources = Sources { peers, store: real.store, coming };
+                    let sources =
+                        Sources { peers, store: real.store, coming, ..Sources::default() };
                     let is_unpacked = rng.percent(faults.unpacks);
                     let object = Arc::clone(&real.object);
                     Input { object, sources, is_unpacked, may_mount: true }
@@ -629,7 +630,7 @@ impl World {
         let has = match source {
             Source::Peer(peer) => real.peers.contains(&peer),
             Source::Store => real.store,
-            Source::Own => panic!("no object here is a member"),
+            Source::Own | Source::Dispatcher => panic!("no object here is a member"),
         };
         let is_store = source == Source::Store;
         let percent = if is_store { self.faults.store } else { self.faults.peers };

@@ -19,6 +19,7 @@ mod join;
 mod lease;
 mod lifetime;
 mod pages;
+mod parts;
 mod recomputation;
 mod retries;
 mod room;

@@ -94,3 +94,80 @@ fn tasks_that_wait_where_their_data_is_stay_there_though_others_are_idle() {
     assert_eq!(world.results.len(), 201);
     assert_eq!(world.most_sends(), (1, 0));
 }
+
+/// Submits tasks that pass objects on in caches alone, and waits for them.
+fn shuffle(world: &mut World, count: u64) {
+    world.submit_shuffle(count, reads_for(SECOND / 5));
+    world.run(120 * SECOND);
+    let (ended, how) = (world.results.len() as u64, world.describe());
+    assert_eq!(ended, world.submitted, "{how}");
+    let found = world.results.values().find(|result| result.outcome != Outcome::Exit(0));
+    assert!(found.is_none(), "{found:?}");
+}
+
+#[test]
+fn what_tasks_leave_in_caches_is_read_by_tasks_of_other_clusters() {
+    for seed in 0..20 {
+        let mut world = World::new(seed);
+        let upper = world.site(0);
+        for site in [world.site(0), world.site(upper), 0] {
+            for _ in 0..2 {
+                world.node(site, Resources::cpus(2));
+            }
+        }
+        world.run(SECOND);
+        shuffle(&mut world, 80);
+        assert_eq!(world.starts, 80, "seed {seed}: tasks run again");
+        assert!(world.parts_came() > 0, "seed {seed}: nothing came from another cluster");
+    }
+}
+
+#[test]
+fn what_is_lost_below_a_relay_is_made_again() {
+    let mut world = World::new(1);
+    let sites = [0, 0].map(|root| world.site(root));
+    let nodes = sites.map(|site| world.node(site, Resources::cpus(4)));
+    world.run(SECOND);
+    shuffle(&mut world, 40);
+    let before = world.starts;
+    nodes.into_iter().for_each(|node| world.kill_node(node));
+    world.run(SECOND);
+    shuffle(&mut world, 40);
+    assert!(world.starts > before + 40, "nothing was made again");
+}
+
+#[test]
+fn what_nobody_reads_any_more_goes_below_relays_too() {
+    let mut world = World::new(1);
+    let upper = world.site(0);
+    for site in [world.site(0), world.site(upper)] {
+        world.node(site, Resources::cpus(4));
+    }
+    world.ask_always();
+    world.run(SECOND);
+    shuffle(&mut world, 40);
+    assert!(!world.dispatcher_mut(0).holdings(0).added.is_empty());
+    world.destroy();
+    world.run(60 * SECOND);
+    assert_eq!(world.dispatcher_mut(0).holdings(0).added, []);
+    assert_eq!(world.intermediates_held(), 0);
+}
+
+#[test]
+fn a_cut_of_a_relay_makes_nothing_again() {
+    let mut world = World::new(1);
+    let sites = [0, 0].map(|root| world.site(root));
+    for site in sites {
+        world.node(site, Resources::cpus(4));
+    }
+    world.run(SECOND);
+    shuffle(&mut world, 40);
+    for site in sites {
+        world.cut_site(site);
+        world.run(SECOND);
+        world.kill_site(site, SECOND);
+        world.run(10 * SECOND);
+    }
+    shuffle(&mut world, 40);
+    assert_eq!(world.starts, 80);
+}

@@ -59,7 +59,9 @@ pub(crate) fn submit_some(world: &mut World) {
         let micros_max = if world.rng.percent(10) { 8 * SECOND } else { 300_000 };
         let micros = 1000 + world.rng.below(micros_max);
         let kind = if world.rng.percent(30) { Kind::Noop } else { Kind::Sleep };
-        if world.rng.percent(25) {
+        if world.rng.percent(25) && world.knows_places() {
+            world.submit_shuffle(count, class(Kind::Sleep, 1, micros));
+        } else if world.rng.percent(25) {
             let reads: Vec<u64> = (0..count).map(|_| 1 + world.rng.below(OBJECTS)).collect();
             world.submit_readers(class(kind, 1, micros), &reads);
         } else {

@@ -6,6 +6,7 @@ mod collected;
 pub(crate) mod data;
 mod faults;
 mod kept;
+mod parts;
 mod submissions;
 
 use crate::rng::Rng;
@@ -14,6 +15,7 @@ use falkon_core::dispatch::diffusion::{PolicyName, PolicyOptions};
 use falkon_core::dispatch::{self, ConnectionId, Dispatcher, InstanceOptions, Order, Record};
 use falkon_core::execute::{self, CollectEvent, Executor, TaskKey};
 use falkon_core::gang::GangKey;
+use falkon_core::part::{PartAnswer, PartQuestion};
 use falkon_core::provision::Waiting;
 use falkon_core::relay::{self, Note, Relay};
 use falkon_core::result::{Finished, Outcome};
@@ -49,6 +51,8 @@ enum Happening {
     Reach(usize),
     Stage(usize, u64, stage::Event),
     Collect(usize, u64, CollectEvent),
+    AskPart(ConnectionId, u64, PartQuestion),
+    Part(ConnectionId, u64, PartAnswer),
 }
 
 /// A request of a relay to its own dispatcher.
@@ -59,6 +63,9 @@ enum Asked {
     Withdraw,
     Subscribe,
     Staged,
+    /// The dispatcher above knows the question by this number.
+    Part(u64),
+    Parts,
     Other,
 }
 
@@ -127,12 +134,15 @@ pub(crate) struct World {
     data: data::Data,
     archives: collected::Archives,
     books: kept::Books,
+    parts: parts::Parts,
     /// The account of what is sent, if there is one.
     accounts: Option<account::Accounts>,
     /// How long the shortest tasks run that were submitted.
     shortest_micros: u64,
     /// The policy of all dispatchers.
     policy: PolicyName,
+    /// Tasks that write objects to caches alone.
+    shuffled: Vec<u64>,
     /// How often something happened that tasks may be sent again for: faults, executors
     /// that come, and what people do to them.
     pub(crate) incidents: u64,
@@ -168,9 +178,11 @@ impl World {
             data: data::Data::default(),
             archives: collected::Archives::default(),
             books: kept::Books::default(),
+            parts: parts::Parts::default(),
             accounts: None,
             shortest_micros: u64::MAX,
             policy,
+            shuffled: Vec::new(),
             incidents: 0,
         };
         world.sites.push(Site {
@@ -231,6 +243,11 @@ impl World {
         let node = self.nodes.len() - 1;
         self.later(0, Happening::Connect(End::Node(node)));
         node
+    }
+
+    /// Whether the dispatchers tell executors who holds what.
+    pub(crate) fn knows_places(&self) -> bool {
+        self.policy.knows_places()
     }
 
     /// The processes of all executors.
@@ -357,6 +374,7 @@ impl World {
                 self.pump(site);
             }
         }
+        self.await_parts(site);
         self.later(0, Happening::Connect(End::Lender(site)));
     }
 
@@ -384,6 +402,7 @@ impl World {
         let Some((site, end)) = self.ends.remove(&connection) else { return };
         self.incidents += 1;
         self.tell(site, dispatch::Event::Closed { connection });
+        self.parts_are_cut(connection);
         let reconnects = 20_000 + self.rng.below(200_000);
         let now = Time(self.now);
         match end {
@@ -443,6 +462,7 @@ impl World {
                     self.tell_subtree(site);
                     let lends = self.sites[site].lends.as_mut().unwrap();
                     lends.relay.handle(now, relay::Event::Connected { above: now });
+                    self.tell_all_holdings(site);
                     self.pump_relay(site);
                 }
                 _ => {}
@@ -473,6 +493,10 @@ impl World {
             Happening::Collect(node, incarnation, event) => {
                 self.collect(node, incarnation, event);
             }
+            Happening::AskPart(connection, number, question) => {
+                self.asked_for_part(connection, number, question);
+            }
+            Happening::Part(connection, number, answer) => self.part(connection, number, answer),
             Happening::Reach(site) => {
                 if self.sites[site].alive && !self.is_attached(site) {
                     self.open(site);

@@ -11,13 +11,14 @@ use falkon_core::data::object::ObjectId;
 use super::connection::{Connection, Writer};
 use super::pipeline::Pipeline;
 use super::receive::{Reader, is_usable};
+use super::through::Through;
 use super::wire::Request;
 use super::{CHUNK_CONNECTIONS_MAX, IDLE_CONNECTIONS_MAX, IDLE_MS_MAX, PeerError, SMALL_BYTES_MAX};
 use crate::object::Landing;
 use falkon_net::secure::{Claims, Fingerprint, Level, Role, Secret, connect_peer};
 
 /// Where an executor serves its objects.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Peer {
     /// `host:port`
     pub address: String,
@@ -52,6 +53,8 @@ struct Inner {
     secret: Secret,
     /// The ticket, unless this process is an executor.
     ticket: Option<(u64, Claims)>,
+    /// Nobody is connected to: it all comes this way.
+    through: Option<Through>,
     connections: Mutex<BTreeMap<Peer, PeerConnections>>,
 }
 
@@ -109,14 +112,29 @@ impl Fetcher {
     /// A fetcher for peers of one level that hold the same secret.
     #[must_use]
     pub fn new(level: Level, secret: Secret) -> Fetcher {
-        let connections = Mutex::default();
-        Fetcher { inner: Arc::new(Inner { level, secret, ticket: None, connections }) }
+        Fetcher::of(level, secret, None, None)
     }
 
     /// A fetcher that uses a ticket.
     pub(super) fn visiting(level: Level, secret: Secret, number: u64, claims: Claims) -> Fetcher {
-        let ticket = Some((number, claims));
-        Fetcher { inner: Arc::new(Inner { level, secret, ticket, connections: Mutex::default() }) }
+        Fetcher::of(level, secret, Some((number, claims)), None)
+    }
+
+    /// A fetcher from any executors that cannot be reached: through the
+    /// dispatcher.
+    #[must_use]
+    pub fn through(through: Through) -> Fetcher {
+        Fetcher::of(Level::None, Secret::from_bytes([0; 32]), None, Some(through))
+    }
+
+    fn of(
+        level: Level,
+        secret: Secret,
+        ticket: Option<(u64, Claims)>,
+        through: Option<Through>,
+    ) -> Fetcher {
+        let connections = Mutex::default();
+        Fetcher { inner: Arc::new(Inner { level, secret, ticket, through, connections }) }
     }
 
     /// Fetches a piece of an object to where `landing` says, and says how many
@@ -130,6 +148,9 @@ impl Fetcher {
         piece: &Piece,
         landing: &Arc<Landing>,
     ) -> Result<u64, PeerError> {
+        if let Some(through) = &self.inner.through {
+            return through.fetch(piece, landing).await;
+        }
         let request = Request { object: piece.object, offset: piece.offset, length: piece.length };
         if let Some(which) = piece.pipelined() {
             return self.fetch_pipelined(peer, which, request, landing).await;

@@ -3,8 +3,9 @@
 use falkon_core::data::object::Object;
 use falkon_core::data::stage::{Event, WriteError};
 use falkon_core::execute::{CollectEvent, TaskKey};
+use falkon_core::part::PartAnswer;
 use falkon_data::cache::CacheError;
-use falkon_data::peer::FromPeers;
+use falkon_data::peer::{FromPeers, PartAsked};
 
 /// A message of a transfer, a store or a peer.
 #[derive(Debug)]
@@ -36,6 +37,10 @@ pub(crate) enum FromObjects {
     Collect(CollectEvent),
     /// A peer wants something.
     Peers(FromPeers),
+    /// A transfer wants a part of an object through the dispatcher.
+    Asked(PartAsked),
+    /// A part of an object that the dispatcher has asked for, by the number of its question.
+    Read(u64, PartAnswer),
 }
 
 /// Converts an error of the cache on disk.

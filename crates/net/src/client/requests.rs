@@ -4,9 +4,10 @@ use super::{Client, ClientError, Pending, done, unexpected};
 use crate::secure::fill_randomly;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::dispatch::{
-    Access, Earlier, Explained, FoundObject, Holdings, Idle, InstanceOptions, ObjectStatus,
+    Access, Earlier, Explained, FoundObject, Holdings, Idle, InstanceOptions, LetGo, ObjectStatus,
     Purpose, Selection, Subtree, Survey,
 };
+use falkon_core::part::{PartAnswer, PartQuestion};
 use falkon_core::provision;
 use falkon_core::result::Stream;
 use falkon_core::tail::{OutputQuestion, Tail, TailQuestion};
@@ -436,6 +437,45 @@ impl Client {
         runs: Vec<(u64, u64)>,
     ) -> Result<(), ClientError> {
         done(self.ask(|request| FromClient::ReleaseOutput { request, instance, runs }).await?)
+    }
+
+    /// A part of an object that executors here hold, for the dispatcher above a relay.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn read_part(&self, question: PartQuestion) -> Result<PartAnswer, ClientError> {
+        match self.ask(|request| FromClient::ReadPart { request, question }).await? {
+            ToClient::Part { answer, .. } => Ok(answer),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Waits for questions of executors here for the dispatcher above a relay. Returns them
+    /// with their numbers.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn await_parts(&self) -> Result<Vec<(u64, PartQuestion)>, ClientError> {
+        match self.ask(|request| FromClient::AwaitParts { request }).await? {
+            ToClient::Parts { questions, .. } => Ok(questions),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Answers one of these questions.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn tell_part(&self, number: u64, answer: PartAnswer) -> Result<(), ClientError> {
+        self.notify(FromClient::TellPart { number, answer }).await
+    }
+
+    /// The dispatcher above a relay needs objects in caches alone no more.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn let_go(&self, objects: LetGo) -> Result<(), ClientError> {
+        done(self.ask(|request| FromClient::LetGo { request, objects }).await?)
     }
 
     /// Has the provisioner do something.

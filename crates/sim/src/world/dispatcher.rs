@@ -326,7 +326,10 @@ impl Dispatching {
                         let entries = (update.reports.len() + update.returned.len()) as u64;
                         (CoreEvent::Update { connection, update }, entries)
                     }
-                    FromExecutor::Tail { .. } | FromExecutor::NoTail { .. } => return Ok(0),
+                    FromExecutor::Tail { .. }
+                    | FromExecutor::NoTail { .. }
+                    | FromExecutor::ReadPart { .. }
+                    | FromExecutor::Part { .. } => return Ok(0),
                 }
             }
             (Inbound::Message(_, bytes), Who::Client(_) | Who::Owner(_)) => {
@@ -367,7 +370,9 @@ impl Dispatching {
                 | Action::AwaitWritten { .. }
                 | Action::Unmet { .. }
                 | Action::AskTail { .. }
-                | Action::AskKept { .. } => continue,
+                | Action::AskKept { .. }
+                | Action::AskPart { .. }
+                | Action::Part { .. } => continue,
                 Action::Close { connection, .. } | Action::Refuse { connection, .. } => {
                     closing.push(connection);
                     continue;
@@ -452,6 +457,9 @@ fn client_says(connection: ConnectionId, message: FromClient) -> Result<(CoreEve
         FromClient::AwaitStaged { request, instance } => {
             (CoreEvent::AwaitStaged { connection, request, instance }, 0)
         }
+        FromClient::LetGo { request, objects } => {
+            (CoreEvent::LetGo { connection, request, objects }, 0)
+        }
         FromClient::Acknowledge { instance, upto } => {
             (CoreEvent::Acknowledge { connection, instance, upto }, 0)
         }
@@ -472,6 +480,8 @@ fn answer(request: u64, reply: Reply) -> ToClient {
         }
         Reply::Tail(Ok(tail)) => ToClient::Tail { request, tail },
         Reply::Tail(Err(why)) => ToClient::Refused { request, reason: Refusal::Access(why) },
+        Reply::Part(answer) => ToClient::Part { request, answer },
+        Reply::Parts(questions) => ToClient::Parts { request, questions },
         Reply::Forgotten(names) => ToClient::Forgotten { request, names },
         Reply::Done => ToClient::Done { request },
         Reply::Refused(error) => ToClient::Refused { request, reason: Refusal::Request(error) },

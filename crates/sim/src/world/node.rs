@@ -248,7 +248,9 @@ impl World<'_> {
             ToExecutor::Order(order) => CoreEvent::Order(order),
             ToExecutor::Unmet { .. }
             | ToExecutor::AskTail { .. }
-            | ToExecutor::ReadOutput { .. } => return Ok(()),
+            | ToExecutor::ReadOutput { .. }
+            | ToExecutor::ReadPart { .. }
+            | ToExecutor::Part { .. } => return Ok(()),
             ToExecutor::Refused { reason } => {
                 return Err(format!("node {number} is refused: {reason}").into());
             }

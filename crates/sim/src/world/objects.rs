@@ -7,6 +7,7 @@
 
 use super::collected::output;
 use super::error::Broken;
+use super::node::Node;
 use super::transfer::{Ends, Failure, Sender, TransferId};
 use super::{SEED_INPUTS, World};
 use crate::event_queue::Event;
@@ -304,9 +305,15 @@ impl World<'_> {
                 node.hear(StageEvent::FetchFailed { fetch, bytes: 0, why });
                 return;
             }
-            Source::Peer(id) => {
+            Source::Peer(_) | Source::Dispatcher => {
+                let holder = match source {
+                    Source::Peer(id) => self.nodes[number as usize].objects.listens(id),
+                    // What dispatchers and relays pass on costs here what it costs from one node
+                    // to another.
+                    _ => self.holder_for(number, ends),
+                };
                 let node = &mut self.nodes[number as usize];
-                let Some((peer, incarnation)) = node.objects.listens(id) else {
+                let Some((peer, incarnation)) = holder else {
                     let why = FetchError::Unreachable("its address is not known".to_owned());
                     node.hear(StageEvent::FetchFailed { fetch, bytes: 0, why });
                     return;
@@ -319,6 +326,18 @@ impl World<'_> {
             }
         };
         self.nodes[number as usize].objects.known().fetches.insert((partial, fetch), transfer);
+    }
+
+    /// A node that holds what another is to fetch.
+    fn holder_for(&self, number: u32, ends: Ends) -> Option<(u32, u64)> {
+        let Ends::Fetch { object, .. } = ends else { return None };
+        let holds = |node: &Node| {
+            let stage = node.machine.stage();
+            stage.is_some_and(|stage| stage.cache().holds(object))
+        };
+        let mut others = (0u32..).zip(&self.nodes).filter(|(other, _)| *other != number);
+        let (other, node) = others.find(|(_, node)| holds(node))?;
+        Some((other, node.incarnation))
     }
 
     /// When something that one node says now arrives at another.

@@ -275,7 +275,10 @@ impl World<'_> {
             }
             ToExecutor::Unmet { waiting } => (CoreEvent::Unmet(waiting), 0),
             // Nobody looks at simulated tasks.
-            ToExecutor::AskTail { .. } | ToExecutor::ReadOutput { .. } => return Ok(()),
+            ToExecutor::AskTail { .. }
+            | ToExecutor::ReadOutput { .. }
+            | ToExecutor::ReadPart { .. }
+            | ToExecutor::Part { .. } => return Ok(()),
             ToExecutor::Refused { reason } => {
                 return Err(format!("relay {number} is refused: {reason}").into());
             }
@@ -414,6 +417,10 @@ impl World<'_> {
             Action::Withdraw(count) => {
                 let request = relay.request(Asked::Other);
                 FromClient::Withdraw { request, instance, count }
+            }
+            Action::LetGo(objects) => {
+                let request = relay.request(Asked::Other);
+                FromClient::LetGo { request, objects }
             }
             Action::Acknowledge(upto) => FromClient::Acknowledge { instance, upto },
             // Nothing here gets nodes for a relay, nobody releases one, and no task writes.

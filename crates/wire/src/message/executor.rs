@@ -4,6 +4,7 @@ use crate::codec::wire_enum;
 use crate::hidden::Hidden;
 use falkon_core::dispatch::{AccessError, Join, Order, Update};
 use falkon_core::gang::GangOrder;
+use falkon_core::part::{PartAnswer, PartQuestion};
 use falkon_core::provision::Waiting;
 use falkon_core::tail::{KeptQuestion, Tail, TailQuestion};
 use falkon_core::task::Time;
@@ -30,12 +31,29 @@ pub enum FromExecutor {
         /// Why.
         why: AccessError,
     },
+    /// Ask for a part of an object that others hold whom it cannot reach. Answer:
+    /// [`ToExecutor::Part`].
+    ReadPart {
+        /// Comes back in the answer.
+        number: u64,
+        /// The question.
+        question: PartQuestion,
+    },
+    /// Answers [`ToExecutor::ReadPart`].
+    Part {
+        /// The number of the question.
+        number: u64,
+        /// The answer.
+        answer: PartAnswer,
+    },
 }
 wire_enum!(FromExecutor {
     0 => Join(join),
     1 => Update(update),
     2 => Tail { number, tail },
     3 => NoTail { number, why },
+    4 => ReadPart { number, question },
+    5 => Part { number, answer },
 });
 
 /// From a dispatcher to an executor.
@@ -73,6 +91,21 @@ pub enum ToExecutor {
         /// The question.
         question: KeptQuestion,
     },
+    /// Ask for a part of an object that the executor holds, or that those below a relay hold.
+    /// Answer: [`FromExecutor::Part`].
+    ReadPart {
+        /// Comes back in the answer.
+        number: u64,
+        /// The question.
+        question: PartQuestion,
+    },
+    /// Answers [`FromExecutor::ReadPart`].
+    Part {
+        /// The number of the question.
+        number: u64,
+        /// The answer.
+        answer: PartAnswer,
+    },
     /// The executor is not taken in, and would not be if it came again. The
     /// last message.
     Refused {
@@ -87,6 +120,8 @@ wire_enum!(ToExecutor {
     3 => Unmet { waiting },
     4 => AskTail { number, question },
     5 => ReadOutput { number, question },
+    6 => ReadPart { number, question },
+    7 => Part { number, answer },
 });
 
 impl ToExecutor {
@@ -101,6 +136,8 @@ impl ToExecutor {
             ToExecutor::Unmet { .. }
             | ToExecutor::AskTail { .. }
             | ToExecutor::ReadOutput { .. }
+            | ToExecutor::ReadPart { .. }
+            | ToExecutor::Part { .. }
             | ToExecutor::Refused { .. } => false,
         }
     }

@@ -4,6 +4,7 @@
 mod data;
 mod explain;
 mod pages;
+mod parts;
 mod provision;
 mod reaches;
 mod records;
@@ -51,10 +52,14 @@ pub(crate) type Example = (String, Vec<u8>);
 /// Every example, in a fixed order.
 pub(crate) fn all() -> Vec<Example> {
     let mut all = Vec::new();
-    named(&mut all, "from_client", from_client());
-    named(&mut all, "to_client", to_client());
-    named(&mut all, "from_executor", from_executor());
-    named(&mut all, "to_executor", to_executor());
+    named(&mut all, "from_client", from_client().into_iter().chain(parts::from_client()).collect());
+    named(&mut all, "to_client", to_client().into_iter().chain(parts::to_client()).collect());
+    named(
+        &mut all,
+        "from_executor",
+        from_executor().into_iter().chain(parts::from_executor()).collect(),
+    );
+    named(&mut all, "to_executor", to_executor().into_iter().chain(parts::to_executor()).collect());
     named(&mut all, "record", records::all());
     named(&mut all, "template", templates());
     all.push(("command".to_owned(), command().to_bytes()));
@@ -200,9 +205,9 @@ fn data_submission() -> Submission {
 
 fn located() -> Vec<Located> {
     let sources = [
-        Sources { peers: vec![ExecutorId(4), ExecutorId(300)], store: true, coming: None },
-        Sources { peers: Vec::new(), store: true, coming: Some(ExecutorId(5)) },
-        Sources { peers: vec![ExecutorId(4)], store: false, coming: None },
+        Sources { peers: vec![ExecutorId(4), ExecutorId(300)], store: true, ..Sources::default() },
+        Sources { store: true, coming: Some(ExecutorId(5)), ..Sources::default() },
+        Sources { peers: vec![ExecutorId(4)], forwarded: true, ..Sources::default() },
     ];
     let both = objects().into_iter().zip(sources);
     both.map(|(object, sources)| Located { object, sources }).collect()

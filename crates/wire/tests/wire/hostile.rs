@@ -156,7 +156,7 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     // What an order says of data, each list in its turn.
     let peers = list_of(b"\x92\x00\x92\xa0\xa0");
     let object = [&b"\x94\xc4\x10"[..], &[0; 16], b"\xa0\xa0\xc0"].concat();
-    let located = [&b"\x92"[..], &object, b"\x93\x90\xc2\xc0"].concat();
+    let located = [&b"\x92"[..], &object, b"\x94\x90\xc2\xc0\xc2"].concat();
     let demand = list_of(&[&b"\x92\xc4\x10"[..], &[0; 16], b"\x00"].concat());
     let fetch = list_of(&located);
     let gone = list_of(b"\x00");
@@ -189,7 +189,7 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
         [&head[..], no_rows, b"\x94", objects, none, none, b"\xc4\x00"].concat()
     };
     let many = list_of(&assigned(b"\x90"));
-    let holders = [&b"\x91\x92"[..], &object, b"\x93", &list_of(b"\x00"), b"\xc2\xc0"].concat();
+    let holders = [&b"\x91\x92"[..], &object, b"\x94", &list_of(b"\x00"), b"\xc2\xc0\xc2"].concat();
     let held = [&b"\x91"[..], &assigned(&holders)].concat();
     for assign in [many, held] {
         let order =

@@ -11,13 +11,14 @@ use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::{
     Access, AccessError, Assigned, Attempts, BatchId, Delivery, Earlier, FoundObject, Held,
-    HolderStatus, Holdings, Idle, IdleReason, InstanceOptions, Join, Keep, Lease, NodeClass,
+    HolderStatus, Holdings, Idle, IdleReason, InstanceOptions, Join, Keep, Lease, LetGo, NodeClass,
     ObjectStatus, Order, PagePlace, PagedOutput, Prepare, Purpose, Record, Remembered, Selection,
     Site, Standing, StoredPage, Subtree, Survey, Update,
 };
 use falkon_core::encoded::Encoded;
 use falkon_core::gang::{GangKey, GangOrder, GangReport, GangToken, Member};
 use falkon_core::limits::*;
+use falkon_core::part::{OBJECT_PART_BYTES_MAX, PartAnswer, PartQuestion};
 use falkon_core::provision::Waiting;
 use falkon_core::provision::limits::DEMAND_NEEDS_MAX;
 use falkon_core::result::{
@@ -270,8 +271,26 @@ fn the_largest_message_of_every_kind_from_a_client_fits_a_frame() {
             count: u64::MAX,
         },
         FromClient::ReleaseOutput { request, instance, runs: runs(ORDER_DISCARDED_RUNS_MAX) },
+        FromClient::ReadPart { request, question: part_question() },
+        FromClient::AwaitParts { request },
+        FromClient::TellPart { number: NUMBER, answer: part() },
+        FromClient::LetGo { request, objects: let_go() },
     ];
     all_fit("from a client", MESSAGE_BYTES_MAX, &all);
+}
+
+fn part_question() -> PartQuestion {
+    PartQuestion { object: ObjectId(u128::MAX), from: u64::MAX, count: u64::MAX }
+}
+
+fn part() -> PartAnswer {
+    PartAnswer::Here { whole: u64::MAX, bytes: vec![7; OBJECT_PART_BYTES_MAX] }
+}
+
+/// What an order names.
+fn let_go() -> LetGo {
+    let named = ObjectId(u128::MAX).to_bytes().len();
+    LetGo { release: vec![ObjectId(u128::MAX); ORDER_BYTES_MAX as usize / named], drop: Vec::new() }
 }
 
 fn tail() -> Tail {
@@ -358,6 +377,11 @@ fn the_largest_message_of_every_kind_to_a_client_fits_a_frame() {
             earlier: Some(Earlier { readers: NUMBER, executors: NUMBER, size: NUMBER }),
         },
         ToClient::Tail { request, tail: tail() },
+        ToClient::Part { request, answer: part() },
+        ToClient::Parts {
+            request,
+            questions: vec![(NUMBER, part_question()); PEER_PART_REQUESTS_MAX],
+        },
         ToClient::OutputReached {
             request,
             ticket: ticket.clone(),
@@ -507,6 +531,8 @@ fn the_largest_message_of_every_kind_from_an_executor_fits_a_frame() {
         FromExecutor::Update(update),
         FromExecutor::Tail { number: NUMBER, tail: tail() },
         FromExecutor::NoTail { number: NUMBER, why: unreached },
+        FromExecutor::ReadPart { number: NUMBER, question: part_question() },
+        FromExecutor::Part { number: NUMBER, answer: part() },
     ];
     all_fit("from an executor", MESSAGE_BYTES_MAX, &all);
 }
@@ -547,6 +573,8 @@ fn the_largest_message_of_every_kind_to_an_executor_fits_a_frame() {
         ToExecutor::Order(Order { assign: vec![task], ..Order::default() }),
         ToExecutor::Order(Order { discard, ..Order::default() }),
         ToExecutor::Unmet { waiting: waiting() },
+        ToExecutor::ReadPart { number: NUMBER, question: part_question() },
+        ToExecutor::Part { number: NUMBER, answer: part() },
         ToExecutor::AskTail {
             number: NUMBER,
             question: TailQuestion {

@@ -17,7 +17,7 @@ fn text(maker: usize, part: usize) -> String {
 
 /// Makers that each leave an archive, on `makers` in turn or anywhere, and readers of one member of each
 /// archive, on `reader`.
-fn shuffle(site: &Site, makers: &[&str], reader: &str) -> String {
+pub(crate) fn shuffle(site: &Site, makers: &[&str], reader: &str) -> String {
     let mut lines = String::new();
     for maker in 0..MAKERS {
         let mut script = format!("echo {maker} >> {}\n", site.text("runs"));
@@ -47,7 +47,7 @@ fn shuffle(site: &Site, makers: &[&str], reader: &str) -> String {
 
 /// Checks that each reader has read its members.
 #[track_caller]
-fn judge(results: &[Value]) {
+pub(crate) fn judge(results: &[Value]) {
     assert_eq!(results.len(), MAKERS + PARTS);
     for (part, result) in results[MAKERS..].iter().enumerate() {
         let counted = |maker| format!("{} {maker} {part}\n", text(maker, part).lines().count());

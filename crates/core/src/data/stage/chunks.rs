@@ -172,7 +172,7 @@ impl Broadcasts {
         let all = striped.into_iter().flat_map(|parents| &parents.of);
         let lenders = all.filter_map(|parent| match parent.source {
             Source::Peer(id) => Some(id),
-            Source::Own | Source::Store => None,
+            Source::Own | Source::Store | Source::Dispatcher => None,
         });
         lenders.collect()
     }

@@ -436,7 +436,9 @@ impl Stage {
         making.from.insert(source);
         match source {
             Source::Own => {}
-            Source::Peer(_) => add(&mut making.usage.peer.bytes, bytes),
+            Source::Peer(_) | Source::Dispatcher => {
+                add(&mut making.usage.peer.bytes, bytes);
+            }
             Source::Store => add(&mut making.usage.store.bytes, bytes),
         }
         if bytes > 0 {

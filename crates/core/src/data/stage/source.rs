@@ -12,6 +12,7 @@ pub(super) enum SourceKey {
     Own,
     Peer(ExecutorId),
     Store(Arc<str>),
+    Dispatcher,
 }
 
 impl SourceKey {
@@ -20,6 +21,7 @@ impl SourceKey {
             Source::Own => SourceKey::Own,
             Source::Peer(executor) => SourceKey::Peer(executor),
             Source::Store => SourceKey::Store(Arc::from(object.store())),
+            Source::Dispatcher => SourceKey::Dispatcher,
         }
     }
 }
@@ -88,10 +90,12 @@ impl Candidates {
         let own = own.then_some((Source::Own, false));
         let peers = sources.peers.iter().map(|peer| (Source::Peer(*peer), false));
         let store = sources.store.then_some((Source::Store, false));
+        let forwarded = sources.forwarded.then_some((Source::Dispatcher, false));
         let coming = sources.coming.map(|peer| (Source::Peer(peer), true));
-        // The store always has its place, so that hints alone cannot keep it
-        // out.
-        for (source, is_reader) in own.into_iter().chain(store).chain(peers).chain(coming) {
+        // The store and the dispatcher always have their places, so that hints alone cannot
+        // keep them out.
+        let last = store.into_iter().chain(forwarded);
+        for (source, is_reader) in own.into_iter().chain(last).chain(peers).chain(coming) {
             if let Some(known) = self.list.iter_mut().find(|known| known.source == source) {
                 known.is_reader &= is_reader;
                 let again = match known.standing {
@@ -194,8 +198,8 @@ impl Candidates {
         self.list.iter().filter(open).count()
     }
 
-    /// The next to ask: peers that never broke, then the store, then the other
-    /// peers. The store is spared while peers send or are merely at a limit, or
+    /// The next to ask: peers that never broke, then the store or the dispatcher, then the
+    /// other peers. The store is spared while peers send or are merely at a limit, or
     /// one is reading it.
     pub(super) fn choose(
         &self,
@@ -206,7 +210,7 @@ impl Candidates {
         let order = |one: &&Candidate| match one.source {
             Source::Own => 0,
             Source::Peer(_) if one.failures == 0 => 0,
-            Source::Store => 1,
+            Source::Store | Source::Dispatcher => 1,
             Source::Peer(_) => 2,
         };
         let open = |one: &&Candidate| one.standing == Standing::Open && !one.in_use;

@@ -279,7 +279,7 @@ impl Executor {
     /// The most that the data of tasks there may ask.
     pub(in crate::dispatch) fn data_offer(&self) -> DataNeed {
         match &self.subtree {
-            Some(subtree) if subtree.has_cache() => DataNeed::Stored,
+            Some(subtree) if subtree.has_cache() => DataNeed::Cached,
             None if self.serves.is_some() => DataNeed::Cached,
             _ => DataNeed::None,
         }

@@ -247,7 +247,7 @@ impl Placement {
         for _ in held + coming..wanted {
             let Some(to) = self.next_to_copy(number, fleet) else { return false };
             let serves = |id| fleet[id].serves_others();
-            fetches.push((to, self.locate(to, found, serves)));
+            fetches.push((to, self.locate(to, found, false, serves)));
             self.copies.under_way.insert((to, object), instance.id);
         }
         true

@@ -317,7 +317,7 @@ impl Placement {
         for _ in 0..lacking.min(most.saturating_sub(have)) {
             let Some(to) = self.next_ahead(number, size, fleet, &takes) else { break };
             let serves = |id| fleet[id].serves_others();
-            sent.push((to, self.locate(to, object, serves)));
+            sent.push((to, self.locate(to, object, false, serves)));
             self.memory.sent(&object.url);
         }
         sent

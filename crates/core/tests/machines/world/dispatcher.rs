@@ -96,7 +96,11 @@ impl World {
                 let event = Event::TokensDrawn(tokens.collect());
                 self.dispatcher.handle(self.now, event);
             }
-            Action::Unmet { .. } | Action::AskTail { .. } | Action::AskKept { .. } => {
+            Action::Unmet { .. }
+            | Action::AskTail { .. }
+            | Action::AskKept { .. }
+            | Action::AskPart { .. }
+            | Action::Part { .. } => {
                 panic!("there is no relay")
             }
             Action::StorePage { .. } | Action::LoadPage { .. } | Action::DropPages { .. } => {

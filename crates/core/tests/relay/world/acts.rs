@@ -24,6 +24,12 @@ impl World {
             Said::AskKept { connection, number, question } => {
                 self.asked_for_output(connection, number, question);
             }
+            Said::AskPart { connection, number, question } => {
+                self.send(connection, false, Happening::AskPart(connection, number, question));
+            }
+            Said::Part { connection, number, answer } => {
+                self.send(connection, false, Happening::Part(connection, number, answer));
+            }
             Said::Close { connection, .. } => self.close(connection),
             Said::Refuse { error, .. } => panic!("refused: {error}"),
             Said::Deliver { connection, delivery } => {
@@ -101,6 +107,12 @@ impl World {
                 self.await_staged(site, instance);
                 self.pump_relay(site);
                 return;
+            }
+            (Some(Asked::Part(number)), Reply::Part(answer)) => {
+                return self.part_read(site, number, answer);
+            }
+            (Some(Asked::Parts), Reply::Parts(questions)) => {
+                return self.ask_above(site, questions);
             }
             (Some(Asked::Subscribe | Asked::Other), Reply::Done) => return,
             (Some(Asked::Other), Reply::Tail(_)) => return,
@@ -180,6 +192,7 @@ impl World {
                 let event = dispatch::Event::ReleaseOutput { connection, request, instance, runs };
                 self.send(owner, true, up(owner, event));
             }
+            relay::Action::LetGo(objects) => self.let_go(site, objects),
             relay::Action::Unmet(waiting) => {
                 let event = dispatch::Event::Unmet { connection: owner, waiting };
                 self.send(owner, true, up(owner, event));
@@ -217,7 +230,7 @@ impl World {
                     there.started.insert(start.key, (start.count, Time(self.now)));
                     self.starts += start.count;
                     if let Some(data) = &start.data {
-                        self.writes(node, start.key, data.outputs.len());
+                        self.writes(node, start.key, &data.outputs);
                     }
                     let micros = match start.class.kind {
                         Kind::Noop => 0,

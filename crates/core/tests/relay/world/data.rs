@@ -9,7 +9,7 @@ use falkon_core::data::object::{Object, ObjectId, Source};
 use falkon_core::data::stage::{Action, Event, FetchError, StageOptions};
 use falkon_core::execute::{self, Executor, TaskKey};
 use falkon_core::relay;
-use falkon_core::task::{ExecutorId, Resources, TaskClass, Time};
+use falkon_core::task::{After, ExecutorId, Resources, TaskClass, TaskId, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -38,6 +38,10 @@ pub(crate) fn assert_known(world: &mut World) {
 
 /// Tasks read some of so many objects.
 pub(crate) const OBJECTS: u64 = 30;
+/// The ids of objects in caches alone begin here.
+const INTERMEDIATE: u128 = 1 << 64;
+/// The bytes of each of these: they stay as long as their instance.
+const INTERMEDIATE_BYTES: u64 = 1 << 10;
 /// The bytes of each object.
 pub(crate) const OBJECT_BYTES: u64 = 1 << 20;
 /// How many objects a cache takes.
@@ -52,8 +56,8 @@ pub(super) struct Data {
     reads: BTreeMap<(usize, ObjectId), u64>,
     /// Relays ask what nodes hold whenever something happens, not now and then.
     asks_always: bool,
-    /// How many outputs tasks have that run.
-    outputs: BTreeMap<(usize, TaskKey), usize>,
+    /// The sizes of the outputs that tasks have that run.
+    outputs: BTreeMap<(usize, TaskKey), Vec<u64>>,
 }
 
 /// An object in the store.
@@ -63,6 +67,16 @@ pub(crate) fn object(number: u64) -> Object {
         url: format!("/store/{number}").into(),
         version: "1".into(),
         size: Some(OBJECT_BYTES),
+    }
+}
+
+/// What the task of a number writes to caches alone.
+fn intermediate(task: u64) -> Object {
+    Object {
+        id: ObjectId(INTERMEDIATE + u128::from(task)),
+        url: format!("cache:{task}").into(),
+        version: "made".into(),
+        size: None,
     }
 }
 
@@ -96,6 +110,54 @@ impl World {
         self.submit_with(u64::from(count), class, Some(Arc::new(data)));
     }
 
+    /// Submits so many tasks at the root, each of which writes an object to caches alone and
+    /// reads what some of those before it have written.
+    pub(crate) fn submit_shuffle(&mut self, count: u64, class: TaskClass) {
+        let first = self.submitted;
+        let (mut objects, mut numbers) = (Vec::new(), BTreeMap::new());
+        let mut number = |task: u64| {
+            *numbers.entry(task).or_insert_with(|| {
+                objects.push(intermediate(task));
+                objects.len() as u32 - 1
+            })
+        };
+        let (mut reads, mut ends, mut outputs, mut after) = (vec![], vec![], vec![], vec![]);
+        for offset in 0..count {
+            let task = first + offset;
+            // Tasks of the first half write alone; the others read what some of the last wrote.
+            let readable = self.shuffled.iter().rev().take(30).copied();
+            let readable: Vec<u64> = readable.collect();
+            let chosen =
+                if offset < count / 2 || readable.is_empty() { 0 } else { 1 + self.rng.below(3) };
+            let inputs: std::collections::BTreeSet<u64> = (0..chosen)
+                .map(|_| readable[self.rng.below(readable.len() as u64) as usize])
+                .collect();
+            reads.extend(inputs.iter().map(|input| number(*input)));
+            ends.push(reads.len() as u32);
+            outputs.push(number(task));
+            if !inputs.is_empty() {
+                let tasks = inputs.into_iter().map(TaskId).collect();
+                after.push(After { offset, tasks, takes: 0 });
+            }
+            self.shuffled.push(task);
+        }
+        let output_ends = (1..=count as u32).collect();
+        let data = Declared {
+            objects: objects.into(),
+            inputs: Lists::Each { items: reads.into(), ends: Arc::new(ends) },
+            outputs: Lists::Each { items: outputs.into(), ends: Arc::new(output_ends) },
+        };
+        self.submit_data_after(count, class, Arc::new(data), after);
+    }
+
+    /// How many objects that are in caches alone nodes hold.
+    pub(crate) fn intermediates_held(&self) -> usize {
+        let caches = self.nodes.iter().filter_map(|node| node.machine.stage());
+        let made = (0..self.submitted).map(|task| intermediate(task).id);
+        let made: Vec<ObjectId> = made.collect();
+        caches.map(|stage| made.iter().filter(|id| stage.cache().holds(**id)).count()).sum()
+    }
+
     /// How often the nodes of a site read each object at the store, but for the first.
     pub(crate) fn store_reads(&self, site: usize) -> impl Iterator<Item = u64> + '_ {
         self.data
@@ -126,6 +188,14 @@ impl World {
         }
     }
 
+    /// The same, whether it has changed or not.
+    pub(super) fn tell_all_holdings(&mut self, site: usize) {
+        let there = &mut self.sites[site];
+        let Some(lends) = there.lends.as_mut() else { return };
+        let holdings = there.core.holdings(lends.relay.holdings_known());
+        lends.relay.handle(Time(self.now), relay::Event::Holdings(holdings));
+    }
+
     pub(super) fn hear_peers(&mut self, node: usize, order: &DataOrder) {
         for peer in &order.peers {
             let at = peer.serves.address.parse().unwrap();
@@ -144,8 +214,11 @@ impl World {
     pub(super) fn act_stage(&mut self, node: usize, action: Action) {
         let incarnation = self.nodes[node].incarnation;
         let event = match action {
+            Action::Fetch { fetch, object, source: Source::Dispatcher, length, .. } => {
+                return self.want_part(node, &object, fetch, length);
+            }
             Action::Fetch { fetch, object, source, offset, length, .. } => {
-                let size = object.size.unwrap();
+                let size = object.size.unwrap_or(INTERMEDIATE_BYTES);
                 let bytes = length.unwrap_or(size - offset);
                 let is_there = match source {
                     Source::Peer(peer) => {
@@ -158,7 +231,7 @@ impl World {
                         *self.data.reads.entry((site, object.id)).or_default() += 1;
                         true
                     }
-                    Source::Own => panic!("no task reads a member"),
+                    Source::Own | Source::Dispatcher => panic!("no task reads a member"),
                 };
                 match is_there {
                     true => Event::Fetched { fetch, bytes },
@@ -178,15 +251,18 @@ impl World {
         self.later(micros, Happening::Stage(node, incarnation, event));
     }
 
-    /// A task is started that writes so many objects.
-    pub(super) fn writes(&mut self, node: usize, key: TaskKey, outputs: usize) {
-        self.data.outputs.insert((node, key), outputs);
+    /// A task is started that writes these objects.
+    pub(super) fn writes(&mut self, node: usize, key: TaskKey, outputs: &[Arc<Object>]) {
+        let bytes = |object: &Arc<Object>| match object.is_stored() {
+            true => OBJECT_BYTES,
+            false => INTERMEDIATE_BYTES,
+        };
+        self.data.outputs.insert((node, key), outputs.iter().map(bytes).collect());
     }
 
     /// A task has written its outputs.
     pub(super) fn tell_written(&mut self, node: usize, key: TaskKey) {
-        if let Some(count) = self.data.outputs.remove(&(node, key)) {
-            let sizes = vec![OBJECT_BYTES; count];
+        if let Some(sizes) = self.data.outputs.remove(&(node, key)) {
             let event = execute::Event::Wrote { key, sizes };
             self.nodes[node].machine.handle(Time(self.now), event);
         }

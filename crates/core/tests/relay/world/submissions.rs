@@ -75,6 +75,22 @@ impl World {
         self.submit_tasks(Submission { rows: rows(count), after, ..submission(count, class) });
     }
 
+    pub(super) fn submit_data_after(
+        &mut self,
+        count: u64,
+        class: TaskClass,
+        data: Arc<Declared>,
+        after: Vec<After>,
+    ) {
+        let data = Some(data);
+        self.submit_tasks(Submission {
+            rows: rows(count),
+            data,
+            after,
+            ..submission(count, class)
+        });
+    }
+
     pub(super) fn submit_with(
         &mut self,
         count: u64,

@@ -52,8 +52,13 @@ pub(super) fn declared() -> impl Strategy<Value = Arc<Declared>> {
 }
 
 fn located() -> impl Strategy<Value = Located> {
-    let sources = (vec(executor(), 0..5), any::<bool>(), option::of(executor()))
-        .prop_map(|(peers, store, coming)| Sources { peers, store, coming });
+    let sources = (vec(executor(), 0..5), any::<bool>(), option::of(executor()), any::<bool>());
+    let sources = sources.prop_map(|(peers, store, coming, forwarded)| Sources {
+        peers,
+        store,
+        coming,
+        forwarded,
+    });
     (object(), sources).prop_map(|(object, sources)| Located { object, sources })
 }
 

@@ -4,8 +4,9 @@ use super::data::{access, access_error, ticket};
 use super::{bytes, held, instance, number, resources, small, task, text};
 use falkon_core::data::object::ObjectId;
 use falkon_core::dispatch::{
-    Holdings, Idle, IdleReason, NodeClass, Site, Standing, Subtree, Survey,
+    Holdings, Idle, IdleReason, LetGo, NodeClass, Site, Standing, Subtree, Survey,
 };
+use falkon_core::part::{PartAnswer, PartQuestion};
 use falkon_core::provision::Waiting;
 use falkon_core::relay::Note;
 use falkon_core::result::Stream;
@@ -44,6 +45,15 @@ pub(super) fn request() -> impl Strategy<Value = FromClient> {
         (number(), instance(), vec((number(), number()), 0..5)).prop_map(
             |(request, instance, runs)| FromClient::ReleaseOutput { request, instance, runs }
         ),
+        (number(), part_question())
+            .prop_map(|(request, question)| FromClient::ReadPart { request, question }),
+        number().prop_map(|request| FromClient::AwaitParts { request }),
+        (number(), part()).prop_map(|(number, answer)| FromClient::TellPart { number, answer }),
+        (number(), vec(object_id(), 0..4), vec(object_id(), 0..4)).prop_map(
+            |(request, release, drop)| {
+                FromClient::LetGo { request, objects: LetGo { release, drop } }
+            }
+        ),
     ]
 }
 
@@ -67,6 +77,9 @@ pub(super) fn answer() -> impl Strategy<Value = ToClient> {
             ToClient::Retried { request, count, forgotten }
         }),
         (number(), tail()).prop_map(|(request, tail)| ToClient::Tail { request, tail }),
+        (number(), part()).prop_map(|(request, answer)| ToClient::Part { request, answer }),
+        (number(), vec((number(), part_question()), 0..4))
+            .prop_map(|(request, questions)| ToClient::Parts { request, questions }),
         (number(), ticket(), access(), number()).prop_map(|(request, ticket, access, number)| {
             ToClient::OutputReached { request, ticket, access, number }
         }),
@@ -79,6 +92,9 @@ pub(super) fn told() -> impl Strategy<Value = FromExecutor> {
     prop_oneof![
         (number(), tail()).prop_map(|(number, tail)| FromExecutor::Tail { number, tail }),
         (number(), access_error()).prop_map(|(number, why)| FromExecutor::NoTail { number, why }),
+        (number(), part_question())
+            .prop_map(|(number, question)| FromExecutor::ReadPart { number, question }),
+        (number(), part()).prop_map(|(number, answer)| FromExecutor::Part { number, answer }),
     ]
 }
 
@@ -93,6 +109,30 @@ pub(super) fn asked() -> impl Strategy<Value = ToExecutor> {
             let question = KeptQuestion { output, stream, from, count };
             ToExecutor::ReadOutput { number, question }
         }),
+        (number(), part_question())
+            .prop_map(|(number, question)| ToExecutor::ReadPart { number, question }),
+        (number(), part()).prop_map(|(number, answer)| ToExecutor::Part { number, answer }),
+    ]
+}
+
+fn object_id() -> impl Strategy<Value = ObjectId> {
+    any::<u128>().prop_map(ObjectId)
+}
+
+fn part_question() -> impl Strategy<Value = PartQuestion> {
+    (object_id(), number(), number()).prop_map(|(object, from, count)| PartQuestion {
+        object,
+        from,
+        count,
+    })
+}
+
+fn part() -> impl Strategy<Value = PartAnswer> {
+    prop_oneof![
+        (number(), bytes()).prop_map(|(whole, bytes)| PartAnswer::Here { whole, bytes }),
+        Just(PartAnswer::Gone),
+        Just(PartAnswer::Busy),
+        Just(PartAnswer::Unreached),
     ]
 }
 
