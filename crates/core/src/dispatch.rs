@@ -30,6 +30,7 @@ mod explain;
 mod fleet;
 mod foresight;
 mod gangs;
+mod groups;
 mod happenings;
 mod holdings;
 mod idle;
@@ -75,6 +76,7 @@ mod tails;
 mod unmet;
 mod unoffered;
 mod update;
+mod users;
 mod values;
 mod whereabouts;
 mod withdrawals;
@@ -128,6 +130,7 @@ pub use request_error::RequestError;
 pub use retry::Retried;
 pub use subtree::{NodeClass, Subtree, SubtreeError};
 pub use survey::{Site, Standing, Survey};
+pub use users::{UserLimits, UserUse};
 pub use whereabouts::{Begun, Whereabouts};
 
 /// A dispatcher's whole state.
@@ -172,6 +175,8 @@ pub struct Dispatcher {
     surveys: Surveys,
     /// What people hold up.
     pauses: pauses::Pauses,
+    /// Whose instances are.
+    users: users::Users,
     /// What those who watch are told of.
     happenings: happenings::Happenings,
     /// Tasks on their way back to dispatchers above.
@@ -199,7 +204,7 @@ impl Dispatcher {
         self.write_levels_down();
         match event {
             Event::Create { connection, request, options } => {
-                let created = self.create(options);
+                let created = self.create(options, self.users.speaker(connection));
                 let reply = match created.and_then(|id| self.attach(connection, id).map(|()| id)) {
                     Ok(id) => Reply::Created(id),
                     Err(error) => Reply::Refused(error),
@@ -284,6 +289,7 @@ impl Dispatcher {
                 self.withdrawals.close(connection);
                 self.close_tails(connection);
                 self.staged.close(connection);
+                self.users.close(connection);
                 self.closed(connection);
             }
             Event::ReleaseOutput { connection, request, instance, runs } => {
@@ -307,6 +313,10 @@ impl Dispatcher {
                 self.gangs.add_tokens(tokens, self.now);
             }
             Event::DiskMeasured(disk) => self.disk_measured(disk),
+            Event::UserSet { user, limits } => self.set_user(user, limits),
+            Event::UserRevoked { user, keeps } => self.revoke_user(user, keeps),
+            Event::UserForgotten { user } => self.forget_user(user),
+            Event::SpeaksFor { connection, user } => self.speak_for(connection, user),
         }
     }
 

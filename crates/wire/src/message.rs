@@ -6,10 +6,12 @@
 mod executor;
 mod refusal;
 mod status;
+mod user;
 
 pub use executor::{FromExecutor, ToExecutor};
 pub use refusal::Refusal;
 pub use status::{CacheStatus, ExecutorStatus, InstanceStatus, Status, TaskInfo};
+pub use user::{UserAsk, UserError, UserStatus};
 
 use crate::codec::{Decoder, wire_enum, wire_struct};
 use crate::hidden::Hidden;
@@ -22,7 +24,7 @@ use falkon_core::dispatch::{
 use falkon_core::provision::Waiting;
 use falkon_core::result::Stream;
 use falkon_core::tail::Tail;
-use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, Time};
+use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, Time, UserId};
 use std::sync::Arc;
 
 /// Both sides must speak the same version. A journal holds the same values, so
@@ -323,6 +325,13 @@ pub enum FromClient {
         /// What.
         ask: ProvisionAsk,
     },
+    /// Ask something about the dispatcher's users. Answers: see [`UserAsk`].
+    User {
+        /// Comes back in the answer.
+        request: u64,
+        /// What.
+        ask: UserAsk,
+    },
 }
 wire_enum!(FromClient {
     0 => Create { request, options },
@@ -356,6 +365,7 @@ wire_enum!(FromClient {
     28 => AskTail { request, instance, task, stream, from, patience_ms },
     29 => ReadOutput { request, instance, task, stream, from, count },
     30 => ReleaseOutput { request, instance, runs },
+    31 => User { request, ask },
 });
 
 /// The number of a request, from the beginning of a message that need not be
@@ -548,6 +558,22 @@ pub enum ToClient {
         /// There is nothing more yet.
         is_end: bool,
     },
+    /// What opens the dispatcher for a user.
+    User {
+        /// Of the request.
+        request: u64,
+        /// The user's number, which goes with the secret.
+        user: UserId,
+        /// The user's secret.
+        secret: Hidden<Vec<u8>>,
+    },
+    /// The users.
+    Users {
+        /// Of the question.
+        request: u64,
+        /// One entry each, in the order of their names.
+        users: Vec<UserStatus>,
+    },
 }
 
 /// The proof, to an executor, of the right to do something with one data object.
@@ -584,6 +610,8 @@ wire_enum!(ToClient {
     19 => Staged { request, staged, unstaged },
     20 => Tail { request, tail },
     21 => OutputReached { request, ticket, access, number },
+    22 => User { request, user, secret },
+    23 => Users { request, users },
 });
 
 impl ToClient {
@@ -593,6 +621,7 @@ impl ToClient {
     pub fn has_secret(&self) -> bool {
         match self {
             ToClient::Created { .. }
+            | ToClient::User { .. }
             | ToClient::Reached { .. }
             | ToClient::OutputReached { .. } => true,
             ToClient::Accepted { .. }
@@ -613,6 +642,7 @@ impl ToClient {
             | ToClient::Explained { .. }
             | ToClient::Retried { .. }
             | ToClient::Idle { .. }
+            | ToClient::Users { .. }
             | ToClient::Events { .. } => false,
         }
     }

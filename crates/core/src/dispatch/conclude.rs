@@ -31,6 +31,7 @@ impl Dispatcher {
             self.speculation.measure(report.instance, run, report.outcome, micros);
         }
         if report.outcome == Outcome::NoInput && self.goes_on_without_input(report.instance, run) {
+            self.runnable.mark(report.instance);
             return;
         }
         let tries = run.counted();

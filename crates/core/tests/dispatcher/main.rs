@@ -28,4 +28,5 @@ mod speculation;
 mod suspension;
 mod tails;
 mod unwritten;
+mod users;
 mod values;

@@ -8,6 +8,7 @@ mod provision;
 mod reaches;
 mod records;
 mod refusals;
+mod users;
 
 use data::{cache_state, found_object, object_status, placed};
 use falkon_core::collect::Unwritten;
@@ -484,6 +485,7 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
     ]
     .into_iter()
     .chain(reaches::all())
+    .chain(users::asked())
     .chain(provision::asks().into_iter().map(|(name, ask)| (name, Provision { request, ask })))
     .collect()
 }
@@ -526,6 +528,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         unschedulable: vec![(resources(), 12)],
         overlong: vec![(7_200_000_000, 3)],
         results: 310,
+        user: "alice".to_owned(),
     }];
     let executors = vec![ExecutorStatus {
         id: ExecutorId(3),
@@ -644,6 +647,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
     ];
     let refused = |(name, reason)| (name, ToClient::Refused { request, reason });
     messages.extend(refusals::all().into_iter().map(refused));
+    messages.extend(users::answers());
     messages
 }
 
