@@ -56,6 +56,7 @@ impl Driver {
         request: u64,
         answer: ToClient,
     ) {
+        self.note_answer(connection, &answer);
         let Some(peer) = self.peers.get(&connection) else { return };
         let mut bytes = answer.to_bytes();
         if bytes.len() > FRAME_BYTES_MAX {

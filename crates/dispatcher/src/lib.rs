@@ -9,6 +9,7 @@
 
 mod answer;
 mod answers;
+mod audit;
 mod backlog;
 mod commit;
 mod compaction;
@@ -38,6 +39,7 @@ mod users;
 
 use crate::events::{EventOptions, Events, EventsError};
 use crate::pages::{PageError, PageFiles, Pages};
+use audit::Audit;
 use commit::Committed;
 use doors::Doors;
 use falkon_core::dispatch::{
@@ -197,9 +199,12 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         refusals: Refusals::new(options.log.clone()),
         log: options.log.clone(),
     };
+    let control = options.control.as_ref();
+    let audit = control.map(|control| Audit::open(&control.dir, &options.log));
     let mut driver = Driver {
         core,
         users,
+        audit: audit.unwrap_or_default(),
         clock,
         started: clock.now(),
         store,
@@ -287,6 +292,7 @@ pub fn acceptor(
 struct Driver {
     core: Dispatcher,
     users: Users,
+    audit: Audit,
     clock: Clock,
     started: Time,
     store: Option<Store>,
@@ -444,6 +450,7 @@ impl Driver {
                 if let Some(events) = &mut self.events {
                     events.close();
                 }
+                self.audit.end();
                 self.say_goodbye(&mut inbox).await;
                 return Stopped::Asked;
             }
@@ -517,6 +524,7 @@ impl Driver {
             Inbound::Closed { connection, why } => {
                 self.connections.fetch_sub(1, Ordering::Relaxed);
                 self.acks.handle(now, AckEvent::Closed(connection));
+                self.audit.close(connection);
                 if let Some(peer) = self.peers.remove(&connection)
                     && let Some(why) = why
                 {
@@ -587,6 +595,7 @@ impl Driver {
     }
 
     fn push(&mut self, connection: ConnectionId, message: ToClient) {
+        self.note_answer(connection, &message);
         self.outgoing.push((connection, Outgoing::Client(message)));
     }
 

@@ -53,6 +53,7 @@ impl Driver {
         connection: ConnectionId,
         mut message: FromClient,
     ) {
+        self.note_action(now, connection, permission::request_of(&message), &message);
         let Some(peer) = self.peers.get(&connection) else { return };
         let whose = |instance| self.core.user_of(instance);
         let viewer = Viewer::of(peer.role, |user| self.users.sees_all(user));

@@ -365,3 +365,53 @@ fn who_has_as_much_as_is_allowed_waits() {
     let ran = waits.finish().exits(0);
     assert_eq!(ran.text(), "more\n");
 }
+
+/// The lines of a dispatcher's record of control actions: user, action, outcome.
+fn audit(site: &Site) -> Vec<(String, String, String)> {
+    let field = |line: &Value, name: &str| line[name].as_str().unwrap().to_owned();
+    let lines = json_lines(&site.read("d/audit.jsonl"));
+    let lines = lines.iter().map(|line| {
+        assert!(line["time"].as_str().unwrap().ends_with('Z'), "{line}");
+        assert!(line["address"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+        (field(line, "user"), field(line, "action"), field(line, "outcome"))
+    });
+    lines.collect()
+}
+
+#[trial]
+fn who_did_what_is_on_record() {
+    let site = Site::new();
+    let mut dispatcher = site.dispatcher("d", &[]);
+    let owner = dispatcher.access();
+    let alice = add(&site, &owner, "alice", &[]);
+    let id = alice.submit(&["--name", "hers", "--range", "1-9", "--", "@noop"]);
+    alice.run("pause", &[&id]).exits(0);
+    alice.run("cancel", &["999"]);
+    alice.run("stop", &[]);
+    owner.run("cancel", &[&id]).exits(0);
+    owner.run("status", &[]).exits(0);
+    revoke(&owner, "alice", &[]);
+    let expected = [
+        ("owner", "user add", "done"),
+        ("alice", "create", "done"),
+        ("alice", "pause", "done"),
+        ("alice", "stop", "refused"),
+        ("owner", "cancel", "done"),
+        ("owner", "user revoke", "done"),
+    ];
+    let expected: Vec<_> =
+        expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned())).into();
+    poll("all is written", || audit(&site).len() == expected.len());
+    assert_eq!(audit(&site), expected);
+    // Another life of the dispatcher goes on with it, and its end is the last line.
+    restart(&mut dispatcher);
+    owner.run("stop", &[]).exits(0);
+    dispatcher.running.take().unwrap().finish().exits(0);
+    assert_eq!(audit(&site)[expected.len()], ("owner".into(), "stop".into(), "done".into()));
+    let text = site.read("d/audit.jsonl");
+    let secret = std::fs::read_to_string(&alice.file).unwrap();
+    let secret: Value = serde_json::from_str(&secret).unwrap();
+    for secret in secret["secrets"].as_object().unwrap().values() {
+        assert!(!text.contains(secret.as_str().unwrap()));
+    }
+}
