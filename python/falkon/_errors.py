@@ -85,6 +85,7 @@ class RemoteTraceback(Exception):
 # Refusals, and those of them that the dispatcher's logic gives (docs/protocol.md).
 REQUEST, NOT_ALLOWED, JOURNAL, ACCESS, PROVISION, UNREAD, LONG_ANSWER, UNREADABLE = range(8)
 GAP, SUBMISSION, BUSY, FORGOTTEN, EXPIRED, NO_ROOM = 2, 3, 4, 5, 10, 11
+OVER_TASKS, OVER_SLOTS, OVER_BYTES = 18, 19, 20
 _REASONS = {
     NOT_ALLOWED: "this access file does not allow it",
     JOURNAL: "it cannot write its journal: {1}",
@@ -104,6 +105,10 @@ _OF_LOGIC = {
     "wanted; make room there, read results, or destroy instances that are over",
     12: "no executor is there that could run it: start one (falkon executor)",
     13: "instance {1} has a task already for executors that join",
+    OVER_TASKS: "this user may have {3} tasks queued and running, and {1} are there",
+    OVER_SLOTS: "a task asks for {1} CPUs, and this user may use {2} at a time",
+    OVER_BYTES: "{1} bytes of results and queued tasks are kept for this user, and at most {2} may "
+    "be",
 }
 _PARTS = (
     "rows", "classed tasks", "names", "row column", "class run", "name column",
@@ -119,7 +124,18 @@ _PARTS = (
 def concerns_its_calls(reason: List[Any]) -> bool:
     """Whether a submission was refused for what is in it, so that a part of it may
     be taken."""
-    return bool(reason[0] == UNREADABLE or reason[0] == REQUEST and reason[1][0] == SUBMISSION)
+    if reason[0] != REQUEST:
+        return bool(reason[0] == UNREADABLE)
+    error = reason[1]
+    return bool(error[0] == SUBMISSION or error[0] == OVER_TASKS and error[2] > error[3])
+
+
+def is_for_now(reason: List[Any]) -> bool:
+    """Whether what was refused may be taken later, when something has ended."""
+    if reason[0] != REQUEST:
+        return False
+    error = reason[1]
+    return error[0] in (BUSY, NO_ROOM, OVER_BYTES) or error[0] == OVER_TASKS and error[2] <= error[3]
 
 
 def refusal(message: List[Any]) -> str:

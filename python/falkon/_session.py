@@ -36,7 +36,16 @@ from ._connection import (
     Connection,
     Message,
 )
-from ._errors import NO_ROOM, REQUEST, CallLost, SessionLost, TaskFailed, refusal
+from ._errors import (
+    NO_ROOM,
+    OVER_BYTES,
+    OVER_TASKS,
+    REQUEST,
+    CallLost,
+    SessionLost,
+    TaskFailed,
+    refusal,
+)
 from ._futures import FINISHED, PENDING, Future
 from ._kinds import Call, Kind
 from ._objects import PAYLOAD_BYTES, Objects
@@ -161,7 +170,7 @@ class Session(Maker):
     def _is_out_of_room(self, refused: Message) -> bool:
         """Whether the dispatcher refuses for want of room; logs a warning the first time."""
         reason = refused[2]
-        if reason[0] != REQUEST or reason[1][0] != NO_ROOM:
+        if reason[0] != REQUEST or reason[1][0] not in (NO_ROOM, OVER_TASKS, OVER_BYTES):
             return False
         if not self._has_warned_of_room:
             self._has_warned_of_room = True

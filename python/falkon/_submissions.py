@@ -8,7 +8,7 @@ from typing import Any, Callable, Deque, Dict, Iterable, List, Optional, Tuple
 
 from ._arguments import declared
 from ._connection import CANCEL, SUBMIT, Connection, Message
-from ._errors import BUSY, GAP, NO_ROOM, TaskFailed, concerns_its_calls, refusal
+from ._errors import GAP, TaskFailed, concerns_its_calls, is_for_now, refusal
 from ._everywhere import Alone, First
 from ._futures import PENDING, Future
 from ._kinds import Call, Groups, Kind
@@ -203,7 +203,7 @@ class Submissions:
         submitted again."""
         reason = message[2]
         kind = reason[1][0] if reason[0] == 0 else None
-        is_final = kind not in (BUSY, GAP, NO_ROOM)
+        is_final = kind != GAP and not is_for_now(reason)
         lost: List[Future[Any]] = []
         calls = self._sent.pop(message[1])
         if self._alone is not None and self._alone.request == message[1]:

@@ -53,10 +53,12 @@ impl AccessArgs {
 pub(crate) fn role_for(access: &AccessFile, instance: Option<InstanceId>) -> Role {
     let roles: Vec<Role> = access.roles().collect();
     let own = instance.map(|id| Role::Instance(id.0)).filter(|role| roles.contains(role));
+    let user_role = || roles.iter().copied().find(|role| matches!(role, Role::User(_)));
     let instance_role = || roles.iter().copied().find(|role| matches!(role, Role::Instance(_)));
     own.or_else(|| roles.contains(&Role::Owner).then_some(Role::Owner))
         .or_else(|| roles.contains(&Role::Client).then_some(Role::Client))
         .or_else(|| roles.contains(&Role::Observer).then_some(Role::Observer))
+        .or_else(user_role)
         .or_else(instance_role)
         .unwrap_or(Role::Client)
 }

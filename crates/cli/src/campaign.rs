@@ -30,6 +30,8 @@ const SUBMISSIONS_UNDER_WAY_MAX: usize = 64;
 const BUSY_MS_MIN: u64 = 100;
 /// The longest such pause.
 const BUSY_MS_MAX: u64 = 5_000;
+/// Submissions into which a user's quota of queued tasks is divided if a larger one is refused.
+const SUBMISSIONS_OF_QUOTA: u64 = 4;
 /// Failures that are described in the end.
 const FAILURES_SHOWN_MAX: usize = 10;
 /// Bytes and lines of the end of standard error shown per failure.
@@ -40,11 +42,13 @@ const STDERR_SHOWN_LINES_MAX: usize = 4;
 pub(crate) struct Waiting {
     pause: Duration,
     quiet: bool,
+    /// Tasks that are submitted together at most.
+    tasks_max: u64,
 }
 
 impl Waiting {
     pub(crate) fn new(quiet: bool) -> Waiting {
-        Waiting { pause: Duration::from_millis(BUSY_MS_MIN), quiet }
+        Waiting { pause: Duration::from_millis(BUSY_MS_MIN), quiet, tasks_max: u64::MAX }
     }
 
     /// Waits before what was refused is asked for again.
@@ -55,7 +59,14 @@ impl Waiting {
         let ClientError::Refused(Refusal::Request(reason)) = &error else { return Err(error) };
         match reason {
             RequestError::Busy { .. } => {}
-            RequestError::NoRoom { .. } => {
+            RequestError::OverTasks { wanted, tasks_max, .. } if wanted > tasks_max => {
+                // Fewer at a time, and the next before the last of them has ended.
+                self.tasks_max = (*tasks_max / SUBMISSIONS_OF_QUOTA).max(1);
+                return Ok(());
+            }
+            RequestError::NoRoom { .. }
+            | RequestError::OverTasks { .. }
+            | RequestError::OverBytes { .. } => {
                 if !std::mem::replace(&mut self.quiet, true) {
                     say(format_args!("waiting: {reason}"));
                 }
@@ -97,7 +108,7 @@ pub(crate) async fn submit(
     let mut went_back = false;
     loop {
         let before = *accepted;
-        match submit_once(client, instance, plan, accepted).await {
+        match submit_once(client, instance, plan, accepted, waiting.tasks_max).await {
             Err(ClientError::Refused(Refusal::Request(RequestError::Gap { expected, .. })))
                 if expected.0 < *accepted && !went_back =>
             {
@@ -121,11 +132,13 @@ async fn submit_once(
     instance: InstanceId,
     plan: &Plan,
     accepted: &mut u64,
+    tasks_max: u64,
 ) -> Result<(), ClientError> {
     let mut under_way: VecDeque<(u64, Pending)> = VecDeque::new();
-    let mut first = 0;
+    // Pieces of another size do not end where those do that were accepted before.
+    let mut first = if tasks_max == u64::MAX { 0 } else { *accepted };
     let mut resolver = Resolver::default();
-    for mut submission in plan.submissions() {
+    for mut submission in plan.submissions_from(first, tasks_max) {
         let end = first + submission.count;
         if end > *accepted {
             if let Some(data) = &mut submission.data {

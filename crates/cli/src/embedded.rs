@@ -213,6 +213,7 @@ impl Embedded {
             identity,
             keep_micros: None,
             collectors: None,
+            control: None,
             log: Arc::new(|_: &str| {}),
         };
         let (dispatcher, _) = falkon_dispatcher::start(options)?;

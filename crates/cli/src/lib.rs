@@ -46,6 +46,7 @@ mod service;
 pub mod sim;
 mod submit;
 mod top;
+mod users;
 mod ways;
 mod web;
 mod workers;
@@ -135,6 +136,8 @@ enum Command {
     Destroy(query::DestroyArgs),
     /// Get executors from batch schedulers, as tasks need them
     Provision(Box<provision::ProvisionArgs>),
+    /// Add, remove and list the users of a dispatcher
+    User(users::UserArgs),
     /// Stop a dispatcher; it continues when started again with the same directory
     Stop(query::StopArgs),
     /// List, put, get and drop data objects in executors' caches
@@ -222,6 +225,7 @@ pub fn main() -> ExitCode {
         Command::Retry(args) => query::retry(args),
         Command::Destroy(args) => query::destroy(args),
         Command::Provision(args) => provision::provision(*args),
+        Command::User(args) => users::user(args),
         Command::Stop(args) => query::stop(args),
         Command::Data(args) => caches::data(args),
         Command::Archive(args) => archive::archive(args),

@@ -67,7 +67,7 @@ fn documents() -> Vec<PathBuf> {
 }
 
 /// Commands that have commands of their own.
-const FAMILIES: [&str; 3] = ["data", "provision", "archive"];
+const FAMILIES: [&str; 4] = ["data", "provision", "archive", "user"];
 
 /// The names of all commands, or of those below one.
 fn commands(family: Option<&str>) -> Vec<String> {

@@ -351,6 +351,7 @@ impl Event {
             | Record::Paged { .. }
             | Record::Outputs { .. }
             | Record::OutputReleased { .. }
+            | Record::Owned { .. }
             | Record::Restored { .. }
             | Record::Remembered(_)
             | Record::Forgotten { .. } => {}

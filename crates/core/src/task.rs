@@ -27,6 +27,15 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceId(pub u64);
 
+/// A user of a dispatcher, by a number that was drawn at random.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct UserId(pub u64);
+
+impl UserId {
+    /// The dispatcher's owner, and all who have no name of their own there.
+    pub const OWNER: UserId = UserId(0);
+}
+
 /// A task within its instance: the position in which it was submitted, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u64);

@@ -4,10 +4,11 @@
 use super::Driver;
 use super::answer::Answer;
 use super::peer::Outgoing;
-use falkon_core::dispatch::ConnectionId;
-use falkon_net::secure::FRAME_BYTES_MAX;
+use falkon_core::dispatch::{ConnectionId, Reply, Retried};
+use falkon_net::secure::{FRAME_BYTES_MAX, Role};
 use falkon_wire::codec::Wire;
-use falkon_wire::message::{FromClient, Refusal, ToClient};
+use falkon_wire::hidden::Hidden;
+use falkon_wire::message::{FromClient, Refusal, ToClient, UserAsk};
 use falkon_wire::provision::ProvisionAsk;
 
 /// Answers that wait for one peer before it gets no more of them.
@@ -36,6 +37,7 @@ pub(super) fn is_question(message: &FromClient) -> bool {
             | FromClient::ReadOutput { .. }
             | FromClient::ReadPart { .. }
             | FromClient::Subtree { .. }
+            | FromClient::User { ask: UserAsk::List, .. }
             | FromClient::Provision { ask: ProvisionAsk::Status { .. }, .. }
     )
 }
@@ -55,6 +57,7 @@ impl Driver {
         request: u64,
         answer: ToClient,
     ) {
+        self.note_answer(connection, &answer);
         let Some(peer) = self.peers.get(&connection) else { return };
         let mut bytes = answer.to_bytes();
         if bytes.len() > FRAME_BYTES_MAX {
@@ -64,5 +67,42 @@ impl Driver {
         let has_secret = answer.has_secret();
         let answer = Answer::new(bytes, has_secret, [peer.answers.clone(), self.answers.clone()]);
         self.outgoing.push((connection, Outgoing::Answer(answer)));
+    }
+
+    /// The core's reply as the message that carries it.
+    pub(super) fn answer(
+        &mut self,
+        connection: ConnectionId,
+        request: u64,
+        reply: Reply,
+    ) -> ToClient {
+        match reply {
+            Reply::Created(instance) => {
+                self.doors.open_instance(instance);
+                if let Some(peer) = self.peers.get_mut(&connection) {
+                    let all = || self.core.instance_views().map(|view| view.id()).collect();
+                    peer.instances.insert(instance, all);
+                }
+                let secret = self.identity.as_ref().map_or_else(Vec::new, |identity| {
+                    identity.secret(Role::Instance(instance.0)).as_bytes().to_vec()
+                });
+                ToClient::Created { request, instance, secret: Hidden(secret) }
+            }
+            Reply::Accepted { first, count } => ToClient::Accepted { request, first, count },
+            Reply::Withdrawn(runs) => ToClient::Withdrawn { request, runs },
+            Reply::Staged { staged, unstaged } => ToClient::Staged { request, staged, unstaged },
+            Reply::Retried(Retried { count, forgotten }) => {
+                ToClient::Retried { request, count, forgotten }
+            }
+            Reply::Tail(Ok(tail)) => ToClient::Tail { request, tail },
+            Reply::Tail(Err(error)) => {
+                ToClient::Refused { request, reason: Refusal::Access(error) }
+            }
+            Reply::Part(answer) => ToClient::Part { request, answer },
+            Reply::Parts(questions) => ToClient::Parts { request, questions },
+            Reply::Forgotten(names) => ToClient::Forgotten { request, names },
+            Reply::Done => ToClient::Done { request },
+            Reply::Refused(error) => ToClient::Refused { request, reason: Refusal::Request(error) },
+        }
     }
 }

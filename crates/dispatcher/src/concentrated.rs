@@ -217,8 +217,8 @@ impl Link {
                 }
             }
             Up::Passed { connection, bytes } => self.say(Word::Passed(connection, bytes)),
-            Up::Asks { connection, instance } => {
-                let yes = self.handle.knows_instance(instance);
+            Up::Asks { connection, role } => {
+                let yes = self.handle.doors.let_in(role);
                 self.say(Word::Exists(connection, yes));
             }
             Up::Pulse => {}

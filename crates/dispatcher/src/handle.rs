@@ -3,6 +3,7 @@
 use super::Log;
 use super::connection;
 use super::connection_placement::{Concentrators, ConnectionPlacement, OwnConnection};
+use super::doors::Doors;
 use super::peer::Inbound;
 use super::refusals::Refusals;
 use falkon_core::dispatch::ConnectionId;
@@ -10,10 +11,9 @@ use falkon_net::secure::{
     AcceptError, Acceptor, FrameReader, FrameWriter, Identity, RefusedKind, Role, Session,
 };
 use falkon_provision::{Setup, SetupError};
-use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -30,8 +30,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Handle {
     pub(super) inbox: mpsc::Sender<Inbound>,
     pub(super) next_connection: Arc<AtomicU64>,
-    /// Instances that there are, for handshakes with an instance's secret.
-    pub(super) instances: Arc<Mutex<HashSet<u64>>>,
+    /// Instances and users that there are, for handshakes with their secrets.
+    pub(super) doors: Doors,
     pub(super) connections: Arc<AtomicU64>,
     pub(super) identity: Option<Arc<Identity>>,
     pub(super) refusals: Refusals,
@@ -74,10 +74,6 @@ impl Handle {
         ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub(super) fn knows_instance(&self, id: u64) -> bool {
-        self.instances.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
-    }
-
     /// Accepts connections for ever, and waits neither for them nor for a process
     /// that hangs: this process holds them or others, as `concentrators` says.
     pub async fn serve(
@@ -109,7 +105,7 @@ impl Handle {
             let handle = self.clone();
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
-                let known = |id| std::future::ready(handle.knows_instance(id));
+                let known = |role| std::future::ready(handle.doors.let_in(role));
                 match acceptor.accept_at(entrant, stream, known).await {
                     Ok(Session { role, peer, reader, writer, .. }) => {
                         handle.attach_at(Some(place), role, &peer, reader, writer);

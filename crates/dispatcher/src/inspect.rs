@@ -2,6 +2,7 @@
 
 use super::Driver;
 use super::events::{self, Blocks, Position};
+use super::permission::Viewer;
 use falkon_core::data::declared::CacheRoom;
 use falkon_core::data::object::Object;
 use falkon_core::data::stage::CacheState;
@@ -75,13 +76,18 @@ impl Driver {
     ) {
         (self.log)(&format!("instance {instance} has expired: {why}"));
         if let Some(forgotten) = forgotten {
-            self.known_instances(|known| known.remove(&forgotten.0));
+            self.doors.shut_instance(forgotten);
         }
     }
 
     /// The instances and executors from two numbers on, as many as go into one
     /// answer.
-    pub(super) fn status(&mut self, only: Option<InstanceId>, from: Option<(u64, u64)>) -> Status {
+    pub(super) fn status(
+        &mut self,
+        viewer: Viewer,
+        only: Option<InstanceId>,
+        from: Option<(u64, u64)>,
+    ) -> Status {
         let (first_instance, first_executor) = from.unwrap_or_default();
         let mut status = Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -98,16 +104,17 @@ impl Driver {
         let running = self.running.of(&self.core);
         let one = only.and_then(|only| self.core.instance_view(only));
         let all = only.is_none().then(|| self.core.instance_views());
+        let (core, users) = (&self.core, &self.users);
         let instances = one.into_iter().chain(all.into_iter().flatten());
+        let instances = instances.filter(|instance| viewer.sees(core.user_of(instance.id())));
         for instance in instances.skip_while(|instance| instance.id().0 < first_instance) {
             if bytes >= STATUS_BYTES_MAX {
                 status.next = Some((instance.id().0, first_executor));
                 return status;
             }
-            let instance = instance_status(
-                &instance,
-                running.get(&instance.id()).copied().unwrap_or_default(),
-            );
+            let begun = running.get(&instance.id()).copied().unwrap_or_default();
+            let user = users.name(core.user_of(instance.id()));
+            let instance = instance_status(&instance, begun, user);
             bytes += instance.to_bytes().len();
             status.instances.push(instance);
         }
@@ -292,7 +299,7 @@ fn shown(arguments: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
     shown
 }
 
-fn instance_status(instance: &InstanceView<'_>, begun: Begun) -> InstanceStatus {
+fn instance_status(instance: &InstanceView<'_>, begun: Begun, user: String) -> InstanceStatus {
     let (held_bytes, stored_bytes) = instance.results_held();
     let Lifetime { created, heard, expires } = instance.lifetime();
     InstanceStatus {
@@ -317,6 +324,7 @@ fn instance_status(instance: &InstanceView<'_>, begun: Begun) -> InstanceStatus 
         unschedulable: instance.unschedulable(),
         overlong: instance.overlong(),
         results: instance.results(),
+        user,
     }
 }
 

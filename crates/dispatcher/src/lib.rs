@@ -9,12 +9,14 @@
 
 mod answer;
 mod answers;
+mod audit;
 mod backlog;
 mod commit;
 mod compaction;
 mod concentrated;
 mod connection;
 mod connection_placement;
+mod doors;
 pub mod events;
 mod executors;
 mod gang_tokens;
@@ -33,16 +35,18 @@ mod requests;
 mod room;
 mod send;
 mod store;
+mod users;
 
 use crate::events::{EventOptions, Events, EventsError};
 use crate::pages::{PageError, PageFiles, Pages};
+use audit::Audit;
 use commit::Committed;
+use doors::Doors;
 use falkon_core::dispatch::{
     AckCoalescing, AckEvent, Action, ConnectionId, Dispatcher, Event, PageBounds, PagePlace, Reply,
-    Retried,
 };
 use falkon_core::events::{What, text};
-use falkon_core::task::{InstanceId, Time};
+use falkon_core::task::{InstanceId, Time, UserId};
 use falkon_net::Log;
 use falkon_net::clock::{Alarm, Clock};
 use falkon_net::secure::{Acceptor, AcceptorError, Epochs, EpochsError, Identity, Role};
@@ -56,17 +60,19 @@ use room::Gauge;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::Store;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
+use users::Users;
 
 pub use connection_placement::Concentrators;
 pub use handle::{CONNECTIONS_MAX, Handle};
 pub use listen_address::{ListenAddress, ListenAddressError};
 pub use store::{StoreError, StoreOptions};
+pub use users::{ControlOptions, UsersError};
 
 /// Batches of messages waiting for the driver; readers wait beyond that.
 const INBOX_BATCHES_MAX: usize = 1024;
@@ -98,6 +104,8 @@ pub struct Options {
     pub keep_micros: Option<u64>,
     /// How many executors collect outputs, if the user says so.
     pub collectors: Option<usize>,
+    /// Where it is kept who the users are; `None`: there are none.
+    pub control: Option<ControlOptions>,
     /// Where log lines go.
     pub log: Log,
 }
@@ -129,6 +137,9 @@ pub enum DispatcherError {
     /// There is no epoch for instances.
     #[error(transparent)]
     Epochs(EpochsError),
+    /// It is not known who the users are.
+    #[error(transparent)]
+    Users(UsersError),
 }
 
 /// Opens the journal, recovers what it holds, and starts the driver on the
@@ -154,6 +165,7 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         }
         (None, None) => (None, None),
     };
+    let users = Users::load(options.control.as_ref()).map_err(DispatcherError::Users)?;
     let pages = pages.map(|files| Pages::start(files, options.log.clone()));
     let clock = go_on(wall, core.now(), &options.log);
     let events = options.events.as_ref().and_then(|events| {
@@ -175,18 +187,24 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         }
         (identity, _) => identity,
     };
+    let mut instances = instances;
+    instances.retain(|id| !users.is_revoked(core.user_of(InstanceId(*id))));
     let identity = identity.map(Arc::new);
     let handle = Handle {
         inbox,
         next_connection: Arc::new(AtomicU64::new(0)),
-        instances: Arc::new(Mutex::new(instances)),
+        doors: Doors::new(instances, users.open()),
         connections: Arc::new(AtomicU64::new(0)),
         identity: identity.clone(),
         refusals: Refusals::new(options.log.clone()),
         log: options.log.clone(),
     };
-    let driver = Driver {
+    let control = options.control.as_ref();
+    let audit = control.map(|control| Audit::open(&control.dir, &options.log));
+    let mut driver = Driver {
         core,
+        users,
+        audit: audit.unwrap_or_default(),
         clock,
         started: clock.now(),
         store,
@@ -201,13 +219,14 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         outgoing: Vec::new(),
         acks: AckCoalescing::default(),
         spins: [AdaptiveSpin::new(), AdaptiveSpin::new()],
-        instances: handle.instances.clone(),
+        doors: handle.doors.clone(),
         connections: handle.connections.clone(),
         log: options.log,
         stopping: None,
         provision: None,
         retry_at: None,
     };
+    driver.begin_users(clock.now());
     tokio::spawn(async move {
         let how = driver.run(messages).await;
         // No task may be waiting for the result.
@@ -272,6 +291,8 @@ pub fn acceptor(
 
 struct Driver {
     core: Dispatcher,
+    users: Users,
+    audit: Audit,
     clock: Clock,
     started: Time,
     store: Option<Store>,
@@ -293,7 +314,7 @@ struct Driver {
     acks: AckCoalescing<Outgoing>,
     /// Waiting for an executor's answer, and for a client's.
     spins: [AdaptiveSpin; 2],
-    instances: Arc<Mutex<HashSet<u64>>>,
+    doors: Doors,
     connections: Arc<AtomicU64>,
     log: Log,
     stopping: Option<(ConnectionId, u64)>,
@@ -429,6 +450,7 @@ impl Driver {
                 if let Some(events) = &mut self.events {
                     events.close();
                 }
+                self.audit.end();
                 self.say_goodbye(&mut inbox).await;
                 return Stopped::Asked;
             }
@@ -486,7 +508,12 @@ impl Driver {
     /// Takes one batch in. Returns whether to stop.
     fn take(&mut self, now: Time, inbound: Inbound) -> bool {
         match inbound {
+            Inbound::Opened { peer, .. } if self.is_shut_out(peer.role) => peer.close(),
             Inbound::Opened { connection, peer } => {
+                if let Role::User(number) = peer.role {
+                    let user = UserId(number);
+                    self.core.handle(now, Event::SpeaksFor { connection, user });
+                }
                 if peer.role == Role::Executor {
                     let identity = self.identity.as_ref();
                     let peer_secret = identity.map(|found| Hidden(*found.peer_secret().as_bytes()));
@@ -497,6 +524,7 @@ impl Driver {
             Inbound::Closed { connection, why } => {
                 self.connections.fetch_sub(1, Ordering::Relaxed);
                 self.acks.handle(now, AckEvent::Closed(connection));
+                self.audit.close(connection);
                 if let Some(peer) = self.peers.remove(&connection)
                     && let Some(why) = why
                 {
@@ -566,11 +594,8 @@ impl Driver {
         self.act();
     }
 
-    fn known_instances<R>(&self, change: impl FnOnce(&mut HashSet<u64>) -> R) -> R {
-        change(&mut self.instances.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     fn push(&mut self, connection: ConnectionId, message: ToClient) {
+        self.note_answer(connection, &message);
         self.outgoing.push((connection, Outgoing::Client(message)));
     }
 
@@ -664,37 +689,6 @@ impl Driver {
         }
         if let Some(events) = &mut self.events {
             events.end_act(now, self.core.take_happenings());
-        }
-    }
-
-    fn answer(&mut self, connection: ConnectionId, request: u64, reply: Reply) -> ToClient {
-        match reply {
-            Reply::Created(instance) => {
-                self.known_instances(|known| known.insert(instance.0));
-                if let Some(peer) = self.peers.get_mut(&connection) {
-                    let all = || self.core.instance_views().map(|view| view.id()).collect();
-                    peer.instances.insert(instance, all);
-                }
-                let secret = self.identity.as_ref().map_or_else(Vec::new, |identity| {
-                    identity.secret(Role::Instance(instance.0)).as_bytes().to_vec()
-                });
-                ToClient::Created { request, instance, secret: Hidden(secret) }
-            }
-            Reply::Accepted { first, count } => ToClient::Accepted { request, first, count },
-            Reply::Withdrawn(runs) => ToClient::Withdrawn { request, runs },
-            Reply::Staged { staged, unstaged } => ToClient::Staged { request, staged, unstaged },
-            Reply::Retried(Retried { count, forgotten }) => {
-                ToClient::Retried { request, count, forgotten }
-            }
-            Reply::Tail(Ok(tail)) => ToClient::Tail { request, tail },
-            Reply::Tail(Err(error)) => {
-                ToClient::Refused { request, reason: Refusal::Access(error) }
-            }
-            Reply::Part(answer) => ToClient::Part { request, answer },
-            Reply::Parts(questions) => ToClient::Parts { request, questions },
-            Reply::Forgotten(names) => ToClient::Forgotten { request, names },
-            Reply::Done => ToClient::Done { request },
-            Reply::Refused(error) => ToClient::Refused { request, reason: Refusal::Request(error) },
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Requests of clients: some go to the core as events, the others are answered
 //! at once.
 
+use super::permission::Viewer;
 use super::{Driver, answers, permission};
 use falkon_core::data::object::Object;
 use falkon_core::dispatch::{AckEvent, ConnectionId, Event, Purpose};
@@ -46,16 +47,25 @@ impl Driver {
         }
     }
 
-    pub(super) fn client_says(&mut self, now: Time, connection: ConnectionId, message: FromClient) {
-        let Some(peer) = self.peers.get_mut(&connection) else { return };
-        if !permission::allows(peer.role, &peer.instances, &message) {
-            (self.log)(&format!("refused a request of {}: its role does not allow it", peer.name));
+    pub(super) fn client_says(
+        &mut self,
+        now: Time,
+        connection: ConnectionId,
+        mut message: FromClient,
+    ) {
+        self.note_action(now, connection, permission::request_of(&message), &message);
+        let Some(peer) = self.peers.get(&connection) else { return };
+        let whose = |instance| self.core.user_of(instance);
+        let viewer = Viewer::of(peer.role, |user| self.users.sees_all(user));
+        if let Err(reason) = permission::judge(viewer, peer, whose, &message) {
+            (self.log)(&format!("refused a request of {}: {reason}", peer.name));
             if let Some(request) = permission::request_of(&message) {
-                let reason = Refusal::NotAllowed;
                 self.push(connection, ToClient::Refused { request, reason });
             }
             return;
         }
+        // One that another user has is as one that there is not.
+        permission::hide(viewer, whose, &mut message);
         if answers::is_question(&message) && !self.may_ask(connection) {
             if let Some(request) = permission::request_of(&message) {
                 self.push(connection, ToClient::Refused { request, reason: Refusal::Busy });
@@ -92,7 +102,7 @@ impl Driver {
             }
             FromClient::Destroy { request, instance } => {
                 if self.core.instance_view(instance).is_some() {
-                    self.known_instances(|known| known.remove(&instance.0));
+                    self.doors.shut_instance(instance);
                 }
                 Event::Destroy { connection, request, instance }
             }
@@ -100,7 +110,7 @@ impl Driver {
                 if self.refuses_expired(now, connection, request, instance) {
                     return;
                 }
-                let status = self.status(instance, from);
+                let status = self.status(viewer, instance, from);
                 self.answer_question(connection, request, ToClient::Status { request, status });
                 return;
             }
@@ -125,20 +135,21 @@ impl Driver {
                 if self.refuses_expired(now, connection, request, Some(instance)) {
                     return;
                 }
-                let explained = self.core.explain(instance, task);
+                let mut explained = self.core.explain(instance, task);
+                permission::hide_turns(viewer, |id| self.core.user_of(id), &mut explained);
                 let answer = ToClient::Explained { request, explained };
                 self.answer_question(connection, request, answer);
                 return;
             }
             FromClient::Objects { request, instance, executor, prefix, after } => {
-                let scope = permission::scope(peer.role, instance);
+                let scope = permission::scope(viewer, peer.role, instance);
                 let (objects, next) = self.core.objects(scope, executor, &prefix, after);
                 let answer = ToClient::Objects { request, objects, next };
                 self.answer_question(connection, request, answer);
                 return;
             }
             FromClient::Find { request, instance, name } => {
-                let scope = permission::scope(peer.role, instance);
+                let scope = permission::scope(viewer, peer.role, instance);
                 let found = self.core.find_objects(scope, &name);
                 let earlier = self.core.earlier(scope, &name, &found);
                 let answer = ToClient::Found { request, found, earlier };
@@ -146,7 +157,7 @@ impl Driver {
                 return;
             }
             FromClient::Reach { request, instance, object, purpose } => {
-                let scope = permission::scope(peer.role, instance);
+                let scope = permission::reach_scope(peer.role, instance);
                 // An object that is put goes by the request's own words, all others
                 // by those that are known under the id.
                 let wrong_id = (purpose == Purpose::Put).then(|| wrong_id([&object])).flatten();
@@ -216,6 +227,10 @@ impl Driver {
             FromClient::Provision { request, ask } => {
                 let answer = self.ask_provisioner(now, request, ask);
                 self.answer_question(connection, request, answer);
+                return;
+            }
+            FromClient::User { request, ask } => {
+                self.ask_about_users(now, connection, request, ask);
                 return;
             }
             FromClient::Stop { request } => {

@@ -61,6 +61,7 @@ impl World {
             events: None,
             keep_micros: None,
             collectors: None,
+            control: None,
             log,
         };
         let (dispatcher, _) = falkon_dispatcher::start(options).unwrap();

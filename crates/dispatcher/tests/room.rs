@@ -186,6 +186,7 @@ impl World {
                 events: None,
                 keep_micros: None,
                 collectors: None,
+                control: None,
                 log,
             })
         };

@@ -105,6 +105,7 @@ impl Service {
             identity: None,
             keep_micros: None,
             collectors: None,
+            control: None,
             log: log.clone(),
         };
         let (dispatcher, _) = falkon_dispatcher::start(options).unwrap();

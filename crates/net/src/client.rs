@@ -229,6 +229,8 @@ async fn read(
                 | ToClient::Explained { request, .. }
                 | ToClient::Retried { request, .. }
                 | ToClient::Idle { request, .. }
+                | ToClient::User { request, .. }
+                | ToClient::Users { request, .. }
                 | ToClient::Events { request, .. } => *request,
                 ToClient::Results(_) => {
                     if let ToClient::Results(delivery) = message {

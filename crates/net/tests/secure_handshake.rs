@@ -57,7 +57,11 @@ fn meet(acceptor: &Acceptor, access: &AccessFile, role: Role) -> Outcome {
         let (near, far) = duplex(1 << 16);
         tokio::join!(
             join(near, access, role, VERSION),
-            acceptor.accept_over(far, "client".to_owned(), |id| id < 10),
+            acceptor.accept_over(
+                far,
+                "client".to_owned(),
+                |role| matches!(role, Role::Instance(id) | Role::User(id) if id < 10)
+            ),
         )
     })
 }
@@ -109,6 +113,34 @@ fn an_instance_secret_opens_that_instance_alone() {
         for role in Role::FIXED {
             assert!(access.secret(role).is_err());
         }
+    }
+}
+
+#[test]
+fn a_users_secret_opens_the_dispatcher_until_the_user_is_removed() {
+    let identity = identity();
+    for level in LEVELS {
+        let acceptor = acceptor(&identity, level);
+        let owner = owner_file(&identity, level);
+        let of = |id, secret_of: Role| {
+            let access = owner.for_user(id, identity.secret(secret_of));
+            meet(&acceptor, &access, Role::User(id))
+        };
+        let (client, server) = of(7, Role::User(7));
+        assert_eq!(client.unwrap().role, Role::User(7));
+        assert_eq!(server.unwrap().role, Role::User(7));
+        // Neither another user's secret nor that of the instance of the same number.
+        for other in [Role::User(8), Role::Instance(7), Role::Client] {
+            let (client, server) = of(7, other);
+            assert!(matches!(client, Err(ConnectFailure::NotAccepted)), "{client:?}");
+            assert!(server.is_err());
+        }
+        // That a user was removed is told to who has the secret, only.
+        let (client, server) = of(70, Role::User(70));
+        assert!(matches!(client, Err(ConnectFailure::UnknownUser)), "{client:?}");
+        assert!(matches!(server, Err(AcceptError::UnknownUser { user: 70 })));
+        let (client, _) = of(70, Role::User(7));
+        assert!(matches!(client, Err(ConnectFailure::NotAccepted)), "{client:?}");
     }
 }
 
@@ -167,8 +199,14 @@ fn a_client_that_goes_on_without_the_secret_is_refused() {
                 near.read_to_end(&mut rest).await.unwrap();
                 rest
             };
-            let (rest, server) =
-                tokio::join!(client, acceptor.accept_over(far, String::new(), |id| id < 10));
+            let (rest, server) = tokio::join!(
+                client,
+                acceptor.accept_over(
+                    far,
+                    String::new(),
+                    |role| matches!(role, Role::Instance(id) | Role::User(id) if id < 10)
+                )
+            );
             assert_eq!(rest, [2, 0, 0, 0, 5, 0]);
             assert!(matches!(server, Err(AcceptError::NotProved { .. })), "{server:?}");
         });

@@ -2,7 +2,7 @@
 //! a dispatcher whose results are not taken in answers nothing.
 
 use falkon_core::dispatch::{RequestError, Selection};
-use falkon_core::part::PartQuestion;
+use falkon_core::part::{PartAnswer, PartQuestion};
 use falkon_core::relay::{Action, Event};
 use falkon_core::task::InstanceId;
 use falkon_net::client::{Client, ClientError, Pending};
@@ -27,6 +27,8 @@ pub(super) struct Below {
     /// Actions on their way. The core bounds submissions; what else there is are
     /// consequences of orders and of results.
     asks: mpsc::UnboundedSender<Action>,
+    /// Parts of objects on their way: the dispatcher below bounds how many it has asked for.
+    parts: mpsc::UnboundedSender<(u64, PartAnswer)>,
     answer: mpsc::UnboundedSender<FromBelow>,
     answers: mpsc::UnboundedReceiver<FromBelow>,
 }
@@ -36,17 +38,19 @@ impl Below {
         let (asks, asked) = mpsc::unbounded_channel();
         let (answer, answers) = mpsc::unbounded_channel();
         let (submitted, submissions) = mpsc::unbounded_channel();
+        let (parts, told) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         tasks.spawn(hear_submissions(submissions, answer.clone()));
         tasks.spawn(hear_staged(client.clone(), instance, answer.clone()));
         tasks.spawn(hear_parts(client.clone(), answer.clone()));
+        tasks.spawn(tell_parts(client.clone(), told));
         let (speaker, said) = (client.clone(), answer.clone());
         tasks.spawn(async move {
             if let Err(error) = speak(speaker, instance, asked, submitted, &said).await {
                 let _ = said.send(FromBelow::Failed(error));
             }
         });
-        Below { client, instance, tasks, asks, answer, answers }
+        Below { client, instance, tasks, asks, parts, answer, answers }
     }
 
     /// What came next; waits for it.
@@ -59,6 +63,12 @@ impl Below {
     pub(super) fn ask(&self, action: Action) {
         // If nobody listens, the failure is on its way.
         let _ = self.asks.send(action);
+    }
+
+    /// Answers a question of the dispatcher below.
+    pub(super) fn tell_part(&self, number: u64, answer: PartAnswer) {
+        // A connection that is lost is noticed elsewhere.
+        let _ = self.parts.send((number, answer));
     }
 
     /// The connection.
@@ -144,6 +154,15 @@ async fn hear_parts(client: Client, answer: mpsc::UnboundedSender<FromBelow>) {
         };
         let has_failed = matches!(said, FromBelow::Failed(_));
         if answer.send(said).is_err() || has_failed {
+            return;
+        }
+    }
+}
+
+/// Passes parts of objects on.
+async fn tell_parts(client: Client, mut told: mpsc::UnboundedReceiver<(u64, PartAnswer)>) {
+    while let Some((number, answer)) = told.recv().await {
+        if client.tell_part(number, answer).await.is_err() {
             return;
         }
     }

@@ -305,12 +305,12 @@ impl Driver {
                         parts.read(number, question, below.client());
                     }
                     Some(FromAbove::Part(number, answer)) => {
-                        parts.told(number, answer, below.client()).await;
+                        parts.told(number, answer, below);
                     }
                     Some(FromAbove::Refused(why)) => return Err(RelayError::Refused(why)),
                     Some(FromAbove::Failed(error)) => return Err(RelayError::Connect(error)),
                     Some(FromAbove::Ended) | None => {
-                        parts.cut(below.client()).await;
+                        parts.cut(below);
                         self.session = None;
                         self.tell(Event::Disconnected);
                     }
@@ -325,7 +325,7 @@ impl Driver {
                         self.tell(event);
                     }
                     FromBelow::Parts(questions) => {
-                        parts.ask(questions, self.session.as_ref(), below.client()).await;
+                        parts.ask(questions, self.session.as_ref(), below).await;
                     }
                     FromBelow::Failed(error) => return Err(RelayError::Below(error)),
                 },

@@ -4,6 +4,7 @@
 //! how many are on their way.
 
 use super::above::Session;
+use super::below::Below;
 use falkon_core::part::{PartAnswer, PartQuestion};
 use falkon_net::client::Client;
 use falkon_wire::message::FromExecutor;
@@ -66,7 +67,7 @@ impl Parts {
         &mut self,
         questions: Vec<(u64, PartQuestion)>,
         session: Option<&Session>,
-        below: &Client,
+        below: &Below,
     ) {
         for (number, question) in questions {
             let mut is_asked = false;
@@ -80,22 +81,22 @@ impl Parts {
                     let asked = Asked { below: number, since: Instant::now() };
                     self.above.insert(self.last, asked);
                 }
-                false => tell(below, number, PartAnswer::Unreached).await,
+                false => below.tell_part(number, PartAnswer::Unreached),
             }
         }
     }
 
     /// The dispatcher above has answered.
-    pub(super) async fn told(&mut self, number: u64, answer: PartAnswer, below: &Client) {
+    pub(super) fn told(&mut self, number: u64, answer: PartAnswer, below: &Below) {
         if let Some(asked) = self.above.remove(&number) {
-            tell(below, asked.below, answer).await;
+            below.tell_part(asked.below, answer);
         }
     }
 
     /// The session above is over: it answers nothing any more.
-    pub(super) async fn cut(&mut self, below: &Client) {
+    pub(super) fn cut(&mut self, below: &Below) {
         for asked in std::mem::take(&mut self.above).into_values() {
-            tell(below, asked.below, PartAnswer::Unreached).await;
+            below.tell_part(asked.below, PartAnswer::Unreached);
         }
     }
 
@@ -104,9 +105,4 @@ impl Parts {
         let limit = Duration::from_millis(ABOVE_MS_MAX);
         self.above.retain(|_, asked| asked.since.elapsed() < limit);
     }
-}
-
-/// A connection that is lost is noticed elsewhere.
-async fn tell(below: &Client, number: u64, answer: PartAnswer) {
-    let _ = below.tell_part(number, answer).await;
 }

@@ -18,7 +18,7 @@ use falkon_core::dispatch::{
     Held, HolderStatus, Holdings, Idle, IdleReason, InstanceOptions, Join, Keep, Lease, LetGo,
     NodeClass, ObjectStatus, Obstacle, Offering, Order, Page, PagePlace, PagedOutput, Prepare,
     Purpose, Record, Remembered, RequestError, Selection, Site, Standing, StoredPage, Subtree,
-    Survey, Update,
+    Survey, Update, UserLimits, UserUse,
 };
 use falkon_core::gang::{GangKey, GangOrder, GangReport, GangToken, Member};
 use falkon_core::part::{PartAnswer, PartQuestion};
@@ -31,7 +31,7 @@ use falkon_core::result::{
 use falkon_core::tail::{KeptQuestion, Tail, TailQuestion, TailState};
 use falkon_core::task::{
     After, AllocationId, Everywhere, ExecutorId, InstanceId, Kind, Range, Resources, Rows,
-    Submission, SubmissionError, SubmissionPart, TaskClass, TaskId, TaskKey, Time,
+    Submission, SubmissionError, SubmissionPart, TaskClass, TaskId, TaskKey, Time, UserId,
 };
 
 macro_rules! wire_newtype {
@@ -46,7 +46,17 @@ macro_rules! wire_newtype {
         }
     )*};
 }
-wire_newtype!(AllocationId, InstanceId, TaskId, ExecutorId, Time, BatchId, ObjectId, GangToken);
+wire_newtype!(
+    AllocationId,
+    InstanceId,
+    TaskId,
+    ExecutorId,
+    Time,
+    BatchId,
+    ObjectId,
+    GangToken,
+    UserId,
+);
 
 wire_enum!(Kind { 0 => Process, 1 => Noop, 2 => Sleep, 3 => Function });
 falkon_core::submission_structs!(wire_struct);
@@ -204,6 +214,7 @@ wire_enum!(Obstacle {
     12 => Paused,
     13 => Nodes { nodes, need, offering, executors },
     14 => FewFree { nodes, free, kept, begins_micros },
+    15 => Quota { used_milli, most_milli },
 });
 wire_struct!(Offering { executors, away, leaving, suspended, drained, short, emptied, full });
 wire_struct!(Count { objects, bytes });
@@ -379,7 +390,10 @@ wire_enum!(Record {
     23 => Prioritized { instance, priority },
     24 => Retried { instance, since, runs },
     25 => OutputReleased { instance, runs },
+    26 => Owned { instance, user },
 });
+wire_struct!(UserLimits { share, tasks_max, slots_max, bytes_max });
+wire_struct!(UserUse { instances, tasks, slots_milli, bytes });
 wire_struct!(Remembered { url, readers, executors, read, size });
 wire_struct!(Attempts { instance, first, count, tries, executor });
 wire_enum!(RequestError {
@@ -401,6 +415,9 @@ wire_enum!(RequestError {
     15 => NoExecutor(executor),
     16 => ResultsNotKept(instance),
     17 => TooManyRetries { runs },
+    18 => OverTasks { queued, wanted, tasks_max },
+    19 => OverSlots { wanted, slots_max },
+    20 => OverBytes { kept_bytes, bytes_max },
 });
 wire_list!(
     TaskId,

@@ -6,12 +6,16 @@
 mod executor;
 mod refusal;
 mod status;
+mod ticket;
+mod user;
 
 pub use executor::{FromExecutor, ToExecutor};
 pub use refusal::Refusal;
 pub use status::{CacheStatus, ExecutorStatus, InstanceStatus, Status, TaskInfo};
+pub use ticket::Ticket;
+pub use user::{UserAsk, UserError, UserStatus};
 
-use crate::codec::{Decoder, wire_enum, wire_struct};
+use crate::codec::{Decoder, wire_enum};
 use crate::hidden::Hidden;
 use crate::provision::{ProvisionAsk, ProvisionStatus};
 use falkon_core::data::object::{Object, ObjectId};
@@ -23,7 +27,7 @@ use falkon_core::part::{PartAnswer, PartQuestion};
 use falkon_core::provision::Waiting;
 use falkon_core::result::Stream;
 use falkon_core::tail::Tail;
-use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, Time};
+use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, UserId};
 use std::sync::Arc;
 
 /// Both sides must speak the same version. A journal holds the same values, so
@@ -353,6 +357,13 @@ pub enum FromClient {
         /// What.
         ask: ProvisionAsk,
     },
+    /// Ask something about the dispatcher's users. Answers: see [`UserAsk`].
+    User {
+        /// Comes back in the answer.
+        request: u64,
+        /// What.
+        ask: UserAsk,
+    },
 }
 wire_enum!(FromClient {
     0 => Create { request, options },
@@ -390,6 +401,7 @@ wire_enum!(FromClient {
     32 => AwaitParts { request },
     33 => TellPart { number, answer },
     34 => LetGo { request, objects },
+    35 => User { request, ask },
 });
 
 /// The number of a request, from the beginning of a message that need not be
@@ -596,19 +608,24 @@ pub enum ToClient {
         /// There is nothing more yet.
         is_end: bool,
     },
+    /// What opens the dispatcher for a user.
+    User {
+        /// Of the request.
+        request: u64,
+        /// The user's number, which goes with the secret.
+        user: UserId,
+        /// The user's secret.
+        secret: Hidden<Vec<u8>>,
+    },
+    /// The users.
+    Users {
+        /// Of the question.
+        request: u64,
+        /// One entry each, in the order of their names.
+        users: Vec<UserStatus>,
+    },
 }
 
-/// The proof, to an executor, of the right to do something with one data object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ticket {
-    /// By which the executor knows it.
-    pub number: u64,
-    /// Proves that it is ours.
-    pub secret: Hidden<[u8; 32]>,
-    /// When it ends.
-    pub expires: Time,
-}
-wire_struct!(Ticket { number, secret, expires });
 wire_enum!(ToClient {
     0 => Created { request, instance, secret },
     1 => Accepted { request, first, count },
@@ -634,6 +651,8 @@ wire_enum!(ToClient {
     21 => OutputReached { request, ticket, access, number },
     22 => Part { request, answer },
     23 => Parts { request, questions },
+    24 => User { request, user, secret },
+    25 => Users { request, users },
 });
 
 impl ToClient {
@@ -643,6 +662,7 @@ impl ToClient {
     pub fn has_secret(&self) -> bool {
         match self {
             ToClient::Created { .. }
+            | ToClient::User { .. }
             | ToClient::Reached { .. }
             | ToClient::OutputReached { .. } => true,
             ToClient::Accepted { .. }
@@ -665,6 +685,7 @@ impl ToClient {
             | ToClient::Explained { .. }
             | ToClient::Retried { .. }
             | ToClient::Idle { .. }
+            | ToClient::Users { .. }
             | ToClient::Events { .. } => false,
         }
     }

@@ -18,6 +18,8 @@ const COMPUTED_RUN_TASKS_MIN: u64 = 1024;
 pub(crate) struct Submissions<'a> {
     plan: &'a Plan,
     next: u64,
+    /// The most tasks of one.
+    tasks_max: u64,
 }
 
 impl Plan {
@@ -26,7 +28,12 @@ impl Plan {
     /// A piece has at most 2,048 tasks and about 4 MiB of rows. A plan of
     /// ranges alone without dependencies is one piece, whatever its count.
     pub(crate) fn submissions(&self) -> Submissions<'_> {
-        Submissions { plan: self, next: 0 }
+        self.submissions_from(0, u64::MAX)
+    }
+
+    /// The same for the tasks from position `first` on, in pieces of at most so many tasks.
+    pub(crate) fn submissions_from(&self, first: u64, tasks_max: u64) -> Submissions<'_> {
+        Submissions { plan: self, next: first, tasks_max: tasks_max.max(1) }
     }
 }
 
@@ -61,7 +68,7 @@ impl Submissions<'_> {
             Some(factors) => {
                 let one_piece = self.plan.dependencies.is_empty() && !product.has_varying_objects();
                 let most = if one_piece { run } else { SUBMISSION_TASKS_MAX };
-                (Rows::Computed { factors, offset: index }, run.min(most))
+                (Rows::Computed { factors, offset: index }, run.min(most).min(self.tasks_max))
             }
             None => {
                 if is_numbered {
@@ -97,7 +104,8 @@ impl Submissions<'_> {
     /// up to where that is worth a submission.
     fn product_rows(&self, product: &Product, numbered: bool, computable: bool) -> Packed {
         let (mut blob, mut ends) = (Vec::new(), Vec::new());
-        let last = self.plan.count().min(self.next + SUBMISSION_TASKS_MAX);
+        let most = SUBMISSION_TASKS_MAX.min(self.tasks_max);
+        let last = self.plan.count().min(self.next + most);
         let mut run_left = 0;
         let mut index = 0;
         for position in self.next..last {
@@ -127,14 +135,16 @@ impl Submissions<'_> {
         let mut piece = Piece::default();
         let (rows, names) = match &self.plan.selection {
             None => {
-                let (chunk, _) = listed.find(self.next)?;
-                for offset in 0..chunk.len() {
+                let (chunk, first) = listed.find(self.next)?;
+                let count = (chunk.len() - first).min(self.tasks_max);
+                for offset in first..first + count {
                     piece.add_class(chunk.class(offset) as u32);
                 }
-                (chunk.rows.clone(), chunk.names.clone())
+                let part = |all: &Packed| all.slice(first, count);
+                (part(&chunk.rows), chunk.names.as_ref().map(part))
             }
             Some(selection) => {
-                while piece.has_room() {
+                while piece.has_room() && piece.count() < self.tasks_max {
                     let Some((index, _)) = selection.run_at(self.next + piece.count()) else {
                         break;
                     };

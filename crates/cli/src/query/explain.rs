@@ -265,6 +265,11 @@ fn sentence(obstacle: &Obstacle) -> String {
                 named(&names, *count)
             )
         }
+        Obstacle::Quota { used_milli, most_milli } => format!(
+            "tasks of its user use {} CPUs, and may use {}",
+            *used_milli as f64 / 1e3,
+            *most_milli as f64 / 1e3
+        ),
     }
 }
 
@@ -383,6 +388,11 @@ fn obstacle_json(obstacle: &Obstacle) -> Value {
             let some: Vec<u64> = some.iter().map(|instance| instance.0).collect();
             json!({"kind": "turn", "some": some, "count": count})
         }
+        Obstacle::Quota { used_milli, most_milli } => json!({
+            "kind": "quota",
+            "cpus": *used_milli as f64 / 1e3,
+            "cpus_max": *most_milli as f64 / 1e3,
+        }),
     }
 }
 

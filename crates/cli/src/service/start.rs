@@ -13,7 +13,7 @@ use crate::run::Interrupts;
 use crate::web::otlp;
 use clap::{Args, ValueEnum};
 use falkon_dispatcher::events::{EVENTS_DIRECTORY, EventOptions};
-use falkon_dispatcher::{Concentrators, ListenAddress, Stopped, StoreOptions};
+use falkon_dispatcher::{Concentrators, ControlOptions, ListenAddress, Stopped, StoreOptions};
 use falkon_net::secure::{AccessError, AccessFile, FALLBACKS_MAX, Identity, Level, Role};
 use falkon_provision::lrm::Executor;
 use falkon_provision::{Setup, SetupError};
@@ -246,6 +246,7 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
             .then(|| EventOptions { dir: dir.join(EVENTS_DIRECTORY), bytes_max: args.events }),
         keep_micros: args.keep.0,
         collectors: args.collectors.map(|count| count as usize),
+        control: Some(ControlOptions { dir: dir.clone(), level }),
         log: log.clone(),
     };
     let (handle, stopped) = falkon_dispatcher::start(options).map_err(Exit::failure)?;

@@ -62,6 +62,7 @@ mod terminal;
 mod tries;
 mod tutorial;
 mod usage;
+mod users;
 mod values;
 mod web;
 

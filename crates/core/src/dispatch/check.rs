@@ -104,6 +104,7 @@ impl Dispatcher {
         self.collectors.check(|id| self.fleet.contains(id))?;
         self.check_gangs()?;
         self.check_speculation()?;
+        self.check_users()?;
         self.check_progress()
     }
 

@@ -37,6 +37,7 @@ impl Dispatcher {
         if report.outcome == Outcome::NoInput
             && self.goes_on_without_input(report.instance, run, is_below)
         {
+            self.runnable.mark(report.instance);
             return;
         }
         let tries = run.counted();

@@ -63,7 +63,7 @@ impl Dispatcher {
         let instance = &self.instances[&id];
         // The queue may have gone with its last task, which was given up for want of an input.
         instance.queues.find(&key)?;
-        if self.is_held(instance) {
+        if self.is_held(instance) || self.holds_back(id, key) {
             return None;
         }
         let lasts_micros = self.user_estimate(id, key);
@@ -210,7 +210,8 @@ impl Dispatcher {
             each_nanos,
         );
         instance.usage += need.weight(1);
-        self.runnable.serve(&mut instance.share, need.weight(1), counted_micros, self.now);
+        let share = (&mut instance.share, instance.usage);
+        self.runnable.serve(share, need.weight(1), counted_micros, self.now);
         // Below a relay another dispatcher says where objects are.
         let is_relay = self.fleet[to].subtree.is_some();
         let data = data.map(|data| {

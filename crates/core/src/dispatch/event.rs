@@ -4,14 +4,14 @@ use super::journal_room::Disk;
 use super::pages::{Page, PagePlace};
 use super::{
     AccessError, Expiry, InstanceOptions, Join, JoinError, LetGo, Order, Record, RequestError,
-    Retried, Selection, Update,
+    Retried, Selection, Update, UserLimits,
 };
 use crate::gang::GangToken;
 use crate::part::{PartAnswer, PartQuestion};
 use crate::provision::Waiting;
 use crate::result::{Counts, Finished};
 use crate::tail::{KeptQuestion, OutputQuestion, Tail, TailQuestion};
-use crate::task::{ExecutorId, InstanceId, Submission, TaskId};
+use crate::task::{ExecutorId, InstanceId, Submission, TaskId, UserId};
 use std::sync::Arc;
 
 /// A connection, as the shell numbers them. Numbers are never used again.
@@ -320,6 +320,33 @@ pub enum Event {
     TokensDrawn(Vec<GangToken>),
     /// How much room there is on the journal's disk, as often as that changes.
     DiskMeasured(Disk),
+    /// There is a user beside the owner: one who was added, or who was there before.
+    UserSet {
+        /// Who.
+        user: UserId,
+        /// How much the user may have.
+        limits: UserLimits,
+    },
+    /// A user is no more. The user's instances stay.
+    UserRevoked {
+        /// Who.
+        user: UserId,
+        /// Tasks of the user go on; else those that have not ended are cancelled.
+        keeps: bool,
+    },
+    /// A user who is no more, and has no instances, need not be known any longer.
+    UserForgotten {
+        /// Who.
+        user: UserId,
+    },
+    /// A connection speaks for a user, before anything else that it says: instances that it
+    /// creates are that user's.
+    SpeaksFor {
+        /// The connection.
+        connection: ConnectionId,
+        /// The user.
+        user: UserId,
+    },
 }
 
 /// The answer to a request.

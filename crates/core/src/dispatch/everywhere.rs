@@ -330,6 +330,7 @@ impl Dispatcher {
         }
         let count = executors.len() as u64;
         let placed = submission.clone().placed(executors);
+        self.check_quota(id, &placed)?;
         self.may_accept(id, &placed)?;
         if is_joining {
             self.journal(Record::Joining {
@@ -536,6 +537,9 @@ impl Dispatcher {
                 continue;
             };
             let key = key_of(&self.needs[need], need);
+            if self.holds_back(id, key) {
+                continue;
+            }
             let (executor, need) = (&self.fleet[to], &self.needs[need]);
             let is_free = executor.reserved.is_none_or(|queue| queue == (id, key));
             if is_free && executor.has_free(need, self.now, lasts) {

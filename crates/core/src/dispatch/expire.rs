@@ -71,6 +71,7 @@ impl Dispatcher {
         let at = self.now;
         if self.remove_instance(id, None, Record::Expired { instance: id, at }).is_ok() {
             let forgotten = self.instances.remember_expired(id, at);
+            forgotten.into_iter().for_each(|forgotten| self.users.forget(forgotten));
             self.outbound.push(Action::Expired { instance: id, why, forgotten });
         }
     }

@@ -119,6 +119,13 @@ pub enum Obstacle {
         /// How many they are.
         count: u64,
     },
+    /// Tasks of its user use as much as they may.
+    Quota {
+        /// Thousandths of processors that they use.
+        used_milli: u64,
+        /// Those that they may.
+        most_milli: u64,
+    },
 }
 
 /// Executors that offer what a task needs. Each counts once below.
@@ -251,6 +258,10 @@ impl Dispatcher {
         task: u64,
     ) -> Vec<Obstacle> {
         let mut obstacles = self.obstacles_of_all(instance);
+        if let Some(quota) = self.quota(instance, key) {
+            obstacles.push(quota);
+            return obstacles;
+        }
         let connected = self.fleet.connected();
         if connected == 0 {
             let away = self.fleet.len() as u64;
@@ -285,6 +296,17 @@ impl Dispatcher {
             obstacles.extend(self.holders_without_room(instance, key, task));
         }
         obstacles
+    }
+
+    /// What the user of an instance may use, if another task of a queue is more.
+    fn quota(&self, instance: &Instance, key: QueueKey) -> Option<Obstacle> {
+        let user = instance.share.user();
+        if self.runnable.room(user, self.needs[key.1].weight(1)) > 0 {
+            return None;
+        }
+        let (used, most) = self.runnable.usage(user);
+        let milli = |weight: u128| u64::try_from(weight).unwrap_or(u64::MAX);
+        Some(Obstacle::Quota { used_milli: milli(used), most_milli: milli(most?) })
     }
 
     /// What a task on several executors waits for, if enough of them are not free together.
@@ -363,7 +385,9 @@ impl Dispatcher {
 
     /// The runnable instances whose turn comes before one's.
     fn turn(&self, instance: &Instance) -> Option<Obstacle> {
-        instance.share.listed()?;
+        if !self.runnable.has_turn(&instance.share) {
+            return None;
+        }
         let before: Vec<InstanceId> =
             self.runnable.ids().take_while(|id| *id != instance.id).collect();
         let some = before.iter().copied().take(EXPLAINED_NAMES_MAX).collect();

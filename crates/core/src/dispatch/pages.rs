@@ -11,7 +11,7 @@ use super::instance::Instance;
 use super::{Action, Dispatcher, Record, RecoverError};
 use crate::limits::{
     LOADING_PAGES_MAX, PAGE_BYTES_MAX, PAGE_RETRY_MICROS_MAX, PAGE_RETRY_MICROS_MIN, PAGE_RUNS_MAX,
-    RESULTS_MEMORY_BYTES_MAX, RESULTS_PAGED_BYTES_MIN, STORING_PAGES_MAX,
+    RECORD_RUNS_MAX, RESULTS_MEMORY_BYTES_MAX, RESULTS_PAGED_BYTES_MIN, STORING_PAGES_MAX,
 };
 use crate::result::{Detail, Finished, Outcome};
 use crate::runset::RunSet;
@@ -408,4 +408,19 @@ impl Dispatcher {
         }
         Ok(())
     }
+}
+
+/// Pages in parts that make a record each.
+pub(super) fn page_parts<'a>(pages: impl Iterator<Item = &'a StoredPage>) -> Vec<Vec<StoredPage>> {
+    let mut parts: Vec<Vec<StoredPage>> = Vec::new();
+    let mut runs = 0;
+    for page in pages {
+        runs += 1 + page.tasks.len();
+        if parts.is_empty() || runs > RECORD_RUNS_MAX {
+            runs = 1 + page.tasks.len();
+            parts.push(Vec::new());
+        }
+        parts.last_mut().into_iter().for_each(|part| part.push(page.clone()));
+    }
+    parts
 }

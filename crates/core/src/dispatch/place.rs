@@ -12,7 +12,7 @@ use super::fleet::{Executor, InFlight, Outgoing, nanos_of};
 use super::instance::{Instance, QueueKey};
 use super::needs::{Need, NeedId};
 use super::queues::Pace;
-use super::runnable::Entry;
+use super::runnable::{Entry, Placed};
 use super::share::counted_micros;
 use super::{Action, Assigned, Dispatcher, Order};
 use crate::limits::{
@@ -104,11 +104,11 @@ impl Dispatcher {
             if !self.fleet[id].takes_tasks() {
                 break;
             }
-            let shares = self.runnable.len() as u64;
             let mut next = self.next_runnable(None);
-            let mut terms = Terms { gained, shares, goes_ahead: true, is_awaited: false };
+            let mut terms = Terms { gained, shares: 1, goes_ahead: true, is_awaited: false };
             while let Some(entry) = next {
-                if self.assign(id, entry.1, &mut terms) {
+                terms.shares = self.runnable.shares(entry.user());
+                if self.assign(id, entry.id, &mut terms) {
                     break;
                 }
                 next = self.next_runnable(Some(entry));
@@ -124,11 +124,11 @@ impl Dispatcher {
     /// is counted anew of those that come before it, as time has passed.
     fn next_runnable(&mut self, after: Option<Entry>) -> Option<Entry> {
         loop {
-            let next = self.runnable.next(after)?;
-            if self.runnable.is_current(&self.instances[&next.1].share, self.now) {
+            let next = self.runnable.next(after, self.now)?;
+            if self.runnable.is_current(&self.instances[&next.id].share, self.now) {
                 return Some(next);
             }
-            self.place_instance(next.1);
+            self.place_instance(next.id);
         }
     }
 
@@ -139,7 +139,7 @@ impl Dispatcher {
         for instance in self.instances.values_mut() {
             due.share(&mut instance.share);
         }
-        let all: Vec<InstanceId> = self.runnable.ids().collect();
+        let all: Vec<InstanceId> = self.runnable.all().collect();
         all.into_iter().for_each(|id| self.place_instance(id));
     }
 
@@ -150,16 +150,17 @@ impl Dispatcher {
         let mut idle = Vec::new();
         for (executor, (id, key)) in self.fleet.reservations() {
             let instance = self.instances.find_mut(&id);
-            let listed = instance.as_ref().and_then(|found| found.share.listed());
+            let runnable = &self.runnable;
+            let has_turn = instance.as_ref().is_some_and(|found| runnable.has_turn(&found.share));
             let queue = instance.and_then(|instance| instance.queues.find_mut(&key));
             if let Some(queue) = queue.filter(|queue| queue.reserved == Some(executor.id)) {
-                if queue.len > 0 && listed.is_some() && executor.takes_tasks() {
+                if queue.len > 0 && has_turn && executor.takes_tasks() {
                     continue;
                 }
                 queue.reserved = None;
             }
             let is_own = || self.has_own(executor.incarnation, id, key);
-            if listed.is_some() && executor.takes_tasks() && is_own() {
+            if has_turn && executor.takes_tasks() && is_own() {
                 continue;
             }
             idle.push(executor.id);
@@ -229,6 +230,15 @@ impl Dispatcher {
             {
                 continue;
             }
+            let mut quota = u64::MAX;
+            if self.runnable.has_users() {
+                let user = instance.share.user();
+                quota = self.runnable.room(user, need.weight(1));
+                if quota == 0 {
+                    self.runnable.hold_back(user);
+                    continue;
+                }
+            }
             // A task that could not end there is not started there.
             if executor.leaves_at.is_some() {
                 let lasts = queue.user_estimate(&instance.batches).unwrap_or(0);
@@ -247,7 +257,10 @@ impl Dispatcher {
                 Pace::Timeless => 0,
                 _ => executor.free.count_of(&need.resources, queue.len),
             };
-            let ahead = match (terms.goes_ahead && !is_awaited && !is_kept) || need.instant {
+            // What stands in line is in flight: one who may have little has it run.
+            let is_bound = quota != u64::MAX;
+            let goes_ahead = terms.goes_ahead && !is_awaited && !is_kept && !is_bound;
+            let ahead = match goes_ahead || need.instant {
                 true => {
                     // Beside others nobody holds slots for longer than the mean
                     // of tasks that differ makes believe.
@@ -256,8 +269,10 @@ impl Dispatcher {
                     let estimate = estimate.map(|micros| micros.max(longest));
                     let slots = executor.slots_for(need);
                     let each_nanos = estimate.map(|micros| nanos_of(micros, slots));
+                    let fills = !self.runnable.is_any_bound();
+                    let queued = (queue.len, fills);
                     let ahead =
-                        prefetch((need, need_id), queue.len, estimate, slots, executor, connected);
+                        prefetch((need, need_id), queued, estimate, slots, executor, connected);
                     // One that may not go ahead, however much is sent ahead already.
                     let longest_ahead = executor.one_ahead_micros_max() * 1_000;
                     let waits =
@@ -269,8 +284,8 @@ impl Dispatcher {
                 }
                 false => 0,
             };
-            let (room_share, ahead_share) =
-                (room.div_ceil(terms.shares), ahead.div_ceil(terms.shares));
+            let room_share = room.div_ceil(terms.shares).min(quota);
+            let ahead_share = ahead.div_ceil(terms.shares).min(quota - room_share);
             let count = room_share + ahead_share;
             if count == 0 {
                 let waited = queue.blocked_since.map_or(0, |since| self.now.since(since));
@@ -410,10 +425,9 @@ impl Dispatcher {
         }
         if sent > 0 {
             let weight = need.weight(sent);
-            self.runnable.serve(&mut instance.share, weight, counted_micros, self.now);
-        }
-        instance.usage += need.weight(sent);
-        if sent > 0 {
+            instance.usage += weight;
+            let share = (&mut instance.share, instance.usage);
+            self.runnable.serve(share, weight, counted_micros, self.now);
             self.speculation.sent(instance_id, self.now);
             self.place_instance(instance_id);
         }
@@ -526,13 +540,23 @@ impl Dispatcher {
     pub(super) fn place_instance(&mut self, id: InstanceId) {
         let is_runnable = self.is_runnable(&self.instances[&id]);
         let instance = &mut self.instances[&id];
-        if self.runnable.place(id, &mut instance.share, is_runnable, self.now) {
-            // Executors may have gained room while it was not looked at.
-            instance.queues.unblock(&self.needs);
-            self.placement.everywhere_mut().look_again(id);
-            if instance.options.policy.policy.knows_places() {
-                self.placement.offer_instance(id);
-            }
+        let share = (&mut instance.share, instance.usage);
+        let Placed { is_new, reopens } = self.runnable.place(id, share, is_runnable, self.now);
+        if is_new {
+            self.look_again(id);
+        }
+        if reopens {
+            self.reopen(self.instances[&id].share.user());
+        }
+    }
+
+    /// Executors may have gained room while an instance was not looked at.
+    pub(super) fn look_again(&mut self, id: InstanceId) {
+        let instance = &mut self.instances[&id];
+        instance.queues.unblock(&self.needs);
+        self.placement.everywhere_mut().look_again(id);
+        if instance.options.policy.policy.knows_places() {
+            self.placement.offer_instance(id);
         }
     }
 }
@@ -558,10 +582,11 @@ struct Terms {
 /// queue, unless that is too little work to be worth spreading (instant tasks
 /// always are); and only when half of them have been used up, so that bundles
 /// stay large. Where tasks had to be taken back, nothing until the executor
-/// gets on.
+/// gets on. Where somebody may have so many slots and waits for one, nothing that is longer than
+/// what is sent ahead for a slot `fills` one that comes free.
 fn prefetch(
     (need, need_id): (&Need, NeedId),
-    queued: u64,
+    (queued, fills): (u64, bool),
     estimate_micros: Option<u64>,
     slots: u64,
     executor: &Executor,
@@ -577,6 +602,9 @@ fn prefetch(
         return if loads.prefetched() * 2 > most { 0 } else { left };
     }
     let Some(mean) = estimate_micros.filter(|_| !executor.stalled) else { return 0 };
+    if !fills && mean > PREFETCH_WORK_MICROS {
+        return 0;
+    }
     let load = loads.of(need_id);
     let (mine, others) = (load.prefetched, loads.waiting() - load.prefetched);
     let their_nanos =
@@ -587,7 +615,7 @@ fn prefetch(
     let (waiting, executors) = (queued + mine, executors.max(1));
     let share = waiting.div_ceil(executors).max(tasks_in(RECALL_WORK_MICROS));
     // The last tasks of a queue go to whoever has room first.
-    let one_each = match mean <= executor.one_ahead_micros_max() {
+    let one_each = match fills && mean <= executor.one_ahead_micros_max() {
         true => slots.min(waiting / executors),
         false => 0,
     };

@@ -28,13 +28,18 @@ impl Dispatcher {
         if !self.fleet.has_prefetched() {
             return;
         }
-        let share = self.fleet.cpus_milli() / (self.runnable.len() as u128).max(1);
+        let all = self.fleet.cpus_milli();
         let mut due = Vec::new();
         for id in self.runnable.ids().take(DUE_INSTANCES_MAX) {
             let instance = &self.instances[&id];
             let Some((key, since)) = instance.queues.first_blocked(&self.needs) else {
                 continue;
             };
+            let user = instance.share.user();
+            if self.runnable.room(user, self.needs[key.1].weight(1)) == 0 {
+                continue;
+            }
+            let share = all / u128::from(self.runnable.shares(user)).max(1);
             let at = since.after(DUE_WAIT_MICROS);
             if at > self.now {
                 self.fleet.check_recall_at(at);
@@ -71,6 +76,9 @@ impl Dispatcher {
             let other = &self.instances[other];
             match other.share.priority().cmp(&mine.share.priority()) {
                 Ordering::Less => true,
+                Ordering::Equal if other.share.user() != mine.share.user() => {
+                    has_less && self.runnable.uses_more(other.share.user(), mine.share.user())
+                }
                 Ordering::Equal => other.id != id && has_less && other.usage > mine.usage,
                 Ordering::Greater => false,
             }

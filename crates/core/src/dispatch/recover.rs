@@ -7,12 +7,12 @@
 use super::cancel::records_of;
 use super::instance::Instance;
 use super::outputs::PagedOutput;
-use super::pages::StoredPage;
+use super::pages::{StoredPage, page_parts};
 use super::{Attempts, Dispatcher, InstanceOptions, Remembered};
-use crate::limits::{INSTANCE_TASKS_MAX, RECORD_RUNS_MAX};
+use crate::limits::INSTANCE_TASKS_MAX;
 use crate::result::{Counts, Finished};
 use crate::runset::RunSet;
-use crate::task::{ExecutorId, InstanceId, Packed, Submission, TaskId, Time};
+use crate::task::{ExecutorId, InstanceId, Packed, Submission, TaskId, Time, UserId};
 use std::sync::Arc;
 
 /// One entry of the journal.
@@ -226,6 +226,13 @@ pub enum Record {
         /// The tasks, as (first, count).
         runs: Vec<(u64, u64)>,
     },
+    /// An instance is a user's.
+    Owned {
+        /// The instance.
+        instance: InstanceId,
+        /// Whose it is.
+        user: UserId,
+    },
 }
 
 /// Why a journal's record does not follow from those before it.
@@ -306,11 +313,14 @@ impl Dispatcher {
             }
             Record::Destroyed { instance } => {
                 self.recover_without(instance);
+                self.users.forget(instance);
             }
             Record::Expired { instance, at } => {
                 self.recover_without(instance);
-                self.instances.remember_expired(instance, at);
+                let forgotten = self.instances.remember_expired(instance, at);
+                forgotten.into_iter().for_each(|forgotten| self.users.forget(forgotten));
             }
+            Record::Owned { instance, user } => self.recover_owned(instance, user),
             Record::Heard { instance, at } => self.instances.recover_heard(instance, at),
             Record::Submitters { instance, client, runs } => {
                 let submitters = &mut self.recovering(instance)?.submitters;
@@ -377,7 +387,7 @@ impl Dispatcher {
         if let Some(mut gone) = self.instances.remove(&id) {
             self.placement.instance_gone(&gone);
             gone.queues.let_all_go(&mut self.needs);
-            self.runnable.remove(id, &gone.share);
+            self.runnable.remove(id, &gone.share, self.now);
         }
         self.pauses.forget_instance(id);
         self.outbound.forget(id);
@@ -552,6 +562,7 @@ impl Dispatcher {
         for instance in self.instances.values() {
             self.snapshot_instance(instance, &mut records);
         }
+        records.extend(self.users.snapshot());
         records.extend(self.pauses.snapshot());
         let priorities = self.instances.values().map(|one| (one.id, one.share.priority()));
         let set = priorities.filter(|(_, priority)| *priority != 0);
@@ -678,19 +689,4 @@ impl Dispatcher {
             from += count;
         }
     }
-}
-
-/// Pages in parts that make a record each.
-fn page_parts<'a>(pages: impl Iterator<Item = &'a StoredPage>) -> Vec<Vec<StoredPage>> {
-    let mut parts: Vec<Vec<StoredPage>> = Vec::new();
-    let mut runs = 0;
-    for page in pages {
-        runs += 1 + page.tasks.len();
-        if parts.is_empty() || runs > RECORD_RUNS_MAX {
-            runs = 1 + page.tasks.len();
-            parts.push(Vec::new());
-        }
-        parts.last_mut().into_iter().for_each(|part| part.push(page.clone()));
-    }
-    parts
 }

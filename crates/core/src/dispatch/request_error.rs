@@ -128,4 +128,36 @@ pub enum RequestError {
         /// Bytes that must be.
         wanted_bytes: u64,
     },
+    /// The user has as many tasks as are allowed; ask again when some have ended.
+    #[error(
+        "this user may have {tasks_max} tasks queued and running, {queued} are there, and {wanted} \
+         more were submitted together: wait until some have ended, or submit fewer at a time"
+    )]
+    OverTasks {
+        /// Tasks that have not ended.
+        queued: u64,
+        /// Tasks of the submission.
+        wanted: u64,
+        /// How many there may be.
+        tasks_max: u64,
+    },
+    /// A task asks for more processors than its user may use; it would wait for ever.
+    #[error("a task asks for {wanted} CPUs, and this user may use {slots_max} at a time")]
+    OverSlots {
+        /// Processors that it asks for.
+        wanted: u64,
+        /// How many the user may use.
+        slots_max: u64,
+    },
+    /// As many bytes are kept for the user as may be; ask again when there are fewer.
+    #[error(
+        "{kept_bytes} bytes of results and queued tasks are kept for this user, and at most \
+         {bytes_max} may be: fetch results, or destroy instances that are over"
+    )]
+    OverBytes {
+        /// Bytes that are kept.
+        kept_bytes: u64,
+        /// How many may be.
+        bytes_max: u64,
+    },
 }

@@ -17,6 +17,9 @@
 //! An instance that comes anew begins where others are served. Who was idle has
 //! no claim on the time that others used meanwhile.
 //!
+//! Where a dispatcher has users, levels of instances compare those of one user; users have
+//! levels of their own ([`super::groups`]), which instances' shares are folded into.
+//!
 //! Somebody may give an instance a priority: then it goes before all of lower priority
 //! that run where it runs, whatever their levels.
 //!
@@ -27,7 +30,7 @@
 //! anew from time to time, those of instances whose turn it is.
 
 use crate::limits::SHARE_HALF_MICROS;
-use crate::task::Time;
+use crate::task::{Time, UserId};
 use std::cmp::Reverse;
 
 /// How long what was used counts on average: a slot that is held for ever has
@@ -59,9 +62,46 @@ pub(super) struct Share {
     listed: Option<TurnKey>,
     /// The factor that its level was last listed with.
     listed_with: u128,
+    /// Whose instance it is.
+    user: UserId,
+    /// What of it the user's level has.
+    folded: Folded,
+}
+
+/// What a user's level has of an instance.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Folded {
+    /// What its tasks in flight count.
+    pub(super) in_flight: u128,
+    /// What those that ended count, times the factors of their times.
+    pub(super) received: u128,
+    /// What its tasks in flight weigh.
+    pub(super) usage: u128,
 }
 
 impl Share {
+    /// Whose instance it is.
+    pub(super) fn user(&self) -> UserId {
+        self.user
+    }
+
+    /// It is a user's, and has used nothing yet.
+    pub(super) fn give_to(&mut self, user: UserId) {
+        self.user = user;
+    }
+
+    /// Folds into its user's level what has come since it was last folded, where its tasks in
+    /// flight weigh `usage`: what the level had of it, and what it is to have.
+    pub(super) fn fold(&mut self, usage: u128) -> (Folded, Folded) {
+        let now = Folded { in_flight: self.in_flight, received: self.received, usage };
+        (std::mem::replace(&mut self.folded, now), now)
+    }
+
+    /// What its user's level has of it.
+    pub(super) fn folded(&self) -> Folded {
+        self.folded
+    }
+
     /// Its instance's priority, 0 unless somebody has set it.
     pub(super) fn priority(&self) -> i32 {
         self.priority
@@ -96,7 +136,20 @@ impl Share {
     /// not behind them, or it would have all that comes free until it was given
     /// as much.
     pub(super) fn come(&mut self, received: u128) {
-        self.received = self.received.max(received);
+        let more = received.saturating_sub(self.received);
+        self.received = self.received.saturating_add(more);
+        // Its user has received none of that.
+        self.folded.received = self.folded.received.saturating_add(more);
+    }
+
+    /// It is its turn, the `turn`-th of all.
+    pub(super) fn take_turn(&mut self, turn: u64) {
+        self.turn = turn;
+    }
+
+    /// What it has received, as it counts now.
+    pub(super) fn received(&self) -> u128 {
+        self.received
     }
 
     /// Its place among the runnable instances, noted as listed.
@@ -129,6 +182,7 @@ impl Share {
 
     fn write_down(&mut self, halves: u32) {
         self.received = write_down(self.received, halves);
+        self.folded.received = write_down(self.folded.received, halves);
     }
 }
 
@@ -142,18 +196,12 @@ fn write_down(level: u128, halves: u32) -> u128 {
     level.checked_shr(halves).unwrap_or(0)
 }
 
-/// The factor of the time, and whose turn it was.
+/// The factor of the time, and the number of the last turn.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// Half-lives by which all levels have been written down.
     halves: u64,
     last: u64,
-    /// The factor at the last turn.
-    factor: u128,
-    /// The least that instances had received whose turn it was at that factor,
-    /// and at the one before.
-    least: u128,
-    least_before: u128,
 }
 
 impl Turns {
@@ -164,20 +212,10 @@ impl Turns {
         u128::from(STEPS + step % STEPS) << halves
     }
 
-    /// It is an instance's turn.
-    pub(super) fn take(&mut self, share: &mut Share, factor: u128) {
+    /// The number of the next turn.
+    pub(super) fn take(&mut self) -> u64 {
         self.last += 1;
-        share.turn = self.last;
-        if self.factor != factor {
-            self.factor = factor;
-            self.least_before = std::mem::replace(&mut self.least, share.received);
-        }
-        self.least = self.least.min(share.received);
-    }
-
-    /// What instances have received that are served now.
-    pub(super) fn received(&self) -> u128 {
-        self.least.min(self.least_before)
+        self.last
     }
 
     /// By how many half-lives all levels are to be written down now, if they are.
@@ -188,10 +226,33 @@ impl Turns {
             return None;
         }
         self.halves = halves;
-        let due = WriteDown(u32::try_from(over).unwrap_or(u32::MAX));
-        due.level(&mut self.least);
-        due.level(&mut self.least_before);
-        Some(due)
+        Some(WriteDown(u32::try_from(over).unwrap_or(u32::MAX)))
+    }
+}
+
+/// The least that those had received whose turn it was of late.
+#[derive(Debug, Default)]
+pub(super) struct Least {
+    /// The factor at the last turn.
+    factor: u128,
+    /// The least at that factor, and at the one before.
+    at: u128,
+    before: u128,
+}
+
+impl Least {
+    /// It is the turn of one that has received so much.
+    pub(super) fn note(&mut self, received: u128, factor: u128) {
+        if self.factor != factor {
+            self.factor = factor;
+            self.before = std::mem::replace(&mut self.at, received);
+        }
+        self.at = self.at.min(received);
+    }
+
+    /// What those have received that are served now.
+    pub(super) fn received(&self) -> u128 {
+        self.at.min(self.before)
     }
 }
 
@@ -204,7 +265,12 @@ impl WriteDown {
         share.write_down(self.0);
     }
 
-    fn level(self, level: &mut u128) {
+    pub(super) fn level(self, level: &mut u128) {
         *level = write_down(*level, self.0);
+    }
+
+    pub(super) fn least(self, least: &mut Least) {
+        self.level(&mut least.at);
+        self.level(&mut least.before);
     }
 }

@@ -348,6 +348,11 @@ impl Dispatcher {
             if self.speculation.pairs.len() >= most {
                 return;
             }
+            let user = self.instances[&straggler.task.0].share.user();
+            let weight = self.needs[straggler.run.need].weight(1);
+            if self.runnable.room(user, weight) == 0 {
+                continue;
+            }
             if let Some(to) = self.place_for_copy(&straggler, &waiting) {
                 self.send_copy(to, &straggler);
             }

@@ -29,9 +29,15 @@ impl Dispatcher {
     /// Sends the first task of a queue if it would wait in vain.
     fn send_first(&mut self, id: InstanceId, key: QueueKey) -> Option<ExecutorId> {
         let instance = &self.instances[&id];
-        instance.share.listed()?;
+        if !self.runnable.has_turn(&instance.share) {
+            return None;
+        }
         // The queue may have gone with its last task, which was given up for want of an input.
         instance.queues.find(&key)?;
+        if self.holds_back(id, key) {
+            return None;
+        }
+        let instance = &self.instances[&id];
         let need = &self.needs[key.1];
         let (fleet, now) = (&self.fleet, self.now);
         let lasts_micros = self.user_estimate(id, key);

@@ -12,11 +12,15 @@ use crate::limits::{
 };
 use crate::result::Outcome;
 use crate::runset::RunSet;
-use crate::task::{InstanceId, Submission, SubmissionError, SubmissionPart, TaskId, Time};
+use crate::task::{InstanceId, Submission, SubmissionError, SubmissionPart, TaskId, Time, UserId};
 use std::collections::BTreeSet;
 
 impl Dispatcher {
-    pub(super) fn create(&mut self, options: InstanceOptions) -> Result<InstanceId, RequestError> {
+    pub(super) fn create(
+        &mut self,
+        options: InstanceOptions,
+        user: UserId,
+    ) -> Result<InstanceId, RequestError> {
         options.policy.check().map_err(RequestError::Policy)?;
         if options.name.len() > NAME_BYTES_MAX {
             return Err(RequestError::LongName { bytes: options.name.len() as u64 });
@@ -33,6 +37,7 @@ impl Dispatcher {
         let created = self.now;
         self.journal(Record::Created { instance: id, created, options: options.clone() });
         self.insert_instance(id, created, options);
+        self.give_to(id, user);
         Ok(id)
     }
 
@@ -94,6 +99,7 @@ impl Dispatcher {
         if wanted > there {
             return Err(RequestError::Lenders { wanted, there });
         }
+        self.check_quota(id, &submission)?;
         if submission.everywhere.is_some() {
             return self.submit_everywhere(id, first, client, submission);
         }
@@ -314,7 +320,9 @@ impl Dispatcher {
     }
 
     pub(super) fn destroy(&mut self, id: InstanceId, by: ConnectionId) -> Result<(), RequestError> {
-        self.remove_instance(id, Some(by), Record::Destroyed { instance: id })
+        self.remove_instance(id, Some(by), Record::Destroyed { instance: id })?;
+        self.users.forget(id);
+        Ok(())
     }
 
     /// Removes an instance with all that it has; `by` knows.
@@ -328,7 +336,9 @@ impl Dispatcher {
         let mut instance = self.instances.remove(&id).ok_or(RequestError::NoInstance(id))?;
         self.paging.forget(id);
         self.placement.instance_gone(&instance);
-        self.runnable.remove(id, &instance.share);
+        if self.runnable.remove(id, &instance.share, self.now) {
+            self.reopen(instance.share.user());
+        }
         self.outbound.forget(id);
         self.pauses.forget_instance(id);
         self.gangs.look_at_instance(id);

@@ -114,6 +114,7 @@ impl Dispatcher {
             let used = run.used(&self.needs[run.need]);
             if let Some(instance) = self.instances.find_mut(&held.instance) {
                 instance.usage -= used;
+                self.runnable.mark(held.instance);
             }
             self.staged.note(held.instance, run.first, run.count);
         }
@@ -132,6 +133,7 @@ impl Dispatcher {
         let used = run.used(&self.needs[run.need]);
         if let Some(instance) = self.instances.find_mut(&id) {
             instance.usage += used;
+            self.runnable.mark(id);
         }
         let run = InFlight { is_staged: true, ..*run };
         self.staged.gone(id, &run);

@@ -29,4 +29,5 @@ mod speculation;
 mod suspension;
 mod tails;
 mod unwritten;
+mod users;
 mod values;

@@ -4,7 +4,7 @@
 use crate::faults::cases;
 use crate::floor::{Floor, Group, Load};
 use crate::rng::Rng;
-use falkon_core::task::{Resources, TaskClass, Time};
+use falkon_core::task::{Resources, TaskClass, Time, UserId};
 use proptest::prelude::*;
 
 /// Over this long, shares are right within this part of all that was served.
@@ -69,6 +69,7 @@ impl Setting {
             // for a while: it begins where those are served that have least.
             let is_large = passing == 0 && rng.percent(30);
             Load {
+                user: UserId::OWNER,
                 comes: Time(rng.below(comes)),
                 groups: (0..1 + rng.below(3)).map(|_| group(rng, is_large, slots)).collect(),
             }

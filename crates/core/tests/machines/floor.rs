@@ -4,15 +4,18 @@
 
 use crate::queue::Queue;
 use crate::rng::Rng;
-use falkon_core::dispatch::{Action, ConnectionId, Dispatcher, Event, InstanceOptions};
+use falkon_core::dispatch::{Action, ConnectionId, Dispatcher, Event, InstanceOptions, UserLimits};
 use falkon_core::execute::{self, Executor, Start, TaskKey};
 use falkon_core::gang::{GangAction, GangToken};
 use falkon_core::result::Outcome;
-use falkon_core::task::{InstanceId, Range, Resources, Rows, Submission, TaskClass, TaskId, Time};
+use falkon_core::task::{
+    InstanceId, Range, Resources, Rows, Submission, TaskClass, TaskId, Time, UserId,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const CLIENT: ConnectionId = ConnectionId(u64::MAX);
+/// The first of the connections of users' clients: that of the owner.
+const CLIENT: ConnectionId = ConnectionId(u64::MAX / 2);
 
 /// Tasks of one need: as many, which run about so long.
 #[derive(Debug, Clone)]
@@ -27,6 +30,7 @@ pub(crate) struct Group {
 pub(crate) struct Load {
     pub(crate) comes: Time,
     pub(crate) groups: Vec<Group>,
+    pub(crate) user: UserId,
 }
 
 /// A task that was started: whose, where, from when until when.
@@ -104,6 +108,11 @@ impl Floor {
         floor
     }
 
+    /// There is a user.
+    pub(crate) fn set_user(&mut self, user: UserId, limits: UserLimits) {
+        self.dispatcher.handle(self.now, Event::UserSet { user, limits });
+    }
+
     pub(crate) fn run_until(&mut self, until: Time) {
         loop {
             let queued = self.queue.due();
@@ -145,7 +154,9 @@ impl Floor {
     }
 
     fn come(&mut self, load: usize) {
-        let connection = CLIENT;
+        let user = self.loads[load].user;
+        let connection = ConnectionId(CLIENT.0 + user.0);
+        self.dispatcher.handle(self.now, Event::SpeaksFor { connection, user });
         let instance = InstanceId(self.came.len() as u64);
         self.came.push(load);
         let options = InstanceOptions { keep_results: true, ..InstanceOptions::default() };

@@ -6,7 +6,7 @@ use crate::floor::{Floor, Group, Load};
 use crate::rng::Rng;
 use crate::workload::{Flavour, Plan, capacity, full_capacity};
 use crate::world::{Faults, World};
-use falkon_core::task::{Resources, TaskClass, Time};
+use falkon_core::task::{Resources, TaskClass, Time, UserId};
 use proptest::prelude::*;
 
 const GANGS: Flavour = Flavour { gangs: true, ..ALL };
@@ -94,6 +94,7 @@ fn neither_wide_nor_narrow_tasks_starve() {
             for apart in [false, true] {
                 let (gangs, alone) = (tasks(500, wide, estimated), tasks(5_000, 1, estimated));
                 let load = |groups: &[&Group]| Load {
+                    user: UserId::OWNER,
                     comes: Time(SECOND),
                     groups: groups.iter().copied().cloned().collect(),
                 };
@@ -118,7 +119,7 @@ fn neither_wide_nor_narrow_tasks_starve() {
 /// Two instances have the same share of processor time, whether their tasks are wide or not.
 #[test]
 fn wide_tasks_count_all_their_executors_in_their_share() {
-    let load = |group| Load { comes: Time(SECOND), groups: vec![group] };
+    let load = |group| Load { comes: Time(SECOND), groups: vec![group], user: UserId::OWNER };
     let loads = vec![load(tasks(50_000, 1, true)), load(tasks(5_000, 4, true))];
     let mut floor = Floor::new(7, &vec![Resources::cpus(1); 32], loads);
     floor.run_until(Time(900 * SECOND));

@@ -25,5 +25,6 @@ mod rng;
 mod sets;
 mod speculation;
 mod states;
+mod users;
 mod workload;
 mod world;

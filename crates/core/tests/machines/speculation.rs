@@ -64,7 +64,7 @@ proptest! {
 fn tasks_that_straggle_are_tried_twice() {
     let storms = Faults { storms: true, ..faults(true, true, true, true) };
     for (what, faults) in [("none", Faults::none()), ("all", storms)] {
-        let copies: u64 = (0..u64::from(cases(24)))
+        let copies: u64 = (0..u64::from(cases(48)))
             .map(|seed| {
                 println!("seed {seed}, faults: {what}");
                 play(seed, SPECULATES, faults)

@@ -10,6 +10,7 @@ mod end;
 mod executors;
 mod faults;
 mod links;
+mod users;
 mod watched;
 
 pub(crate) use faults::Faults;
@@ -30,6 +31,7 @@ use falkon_core::dispatch::{Dispatcher, Record, Remembered};
 use falkon_core::task::{InstanceId, Resources, Time};
 use links::Link;
 use std::collections::BTreeMap;
+use users::Users;
 use watched::Watched;
 
 #[derive(Debug)]
@@ -40,6 +42,7 @@ pub(crate) struct World {
     journal: Vec<Record>,
     /// What those know who see only the events.
     watched: Watched,
+    users: Users,
     /// For pages of results.
     disk: Option<Disk>,
     /// Tasks that write more than a report holds; `None`: none.
@@ -99,6 +102,7 @@ impl World {
             dispatcher: new_dispatcher(None, None),
             journal: Vec::new(),
             watched: Watched::default(),
+            users: Users::default(),
             disk: None,
             lengths: None,
             is_over: false,
@@ -137,7 +141,11 @@ impl World {
         let disk = Disk::random(seed);
         let dispatcher = new_dispatcher(disk.as_ref(), None);
         let lengths = Some(Rng::new(seed ^ 0x1043));
-        World { dispatcher, disk, lengths, ..World::new(seed, capacities, plans, faults) }
+        let users = Users::random(seed, &plans);
+        let world = World::new(seed, capacities, plans, faults);
+        let mut world = World { dispatcher, disk, lengths, users, ..world };
+        world.begin_users();
+        world
     }
 
     /// Random plans with data objects on random nodes.
@@ -145,8 +153,11 @@ impl World {
         let mut rng = Rng::new(seed ^ 0x5eed);
         let mut objects = Objects::random(&mut rng);
         let plans = 1 + rng.below(3);
-        let plans = (0..plans).map(|_| Plan::with_data(&mut rng, &mut objects, flavour)).collect();
+        let plans: Vec<Plan> =
+            (0..plans).map(|_| Plan::with_data(&mut rng, &mut objects, flavour)).collect();
+        let users = Users::random(seed, &plans);
         let mut world = World::new(seed, Vec::new(), plans, flavour.faults());
+        world.users = users;
         world.data = Data::new(objects);
         world.collectors = [None, Some(1), Some(2)][(seed % 3) as usize];
         world.dispatcher.set_collectors(world.collectors);
@@ -168,6 +179,7 @@ impl World {
             world.add_random_node(capacity, rng.percent(85).then_some(bytes), Time(at));
         }
         world.remember(&mut Rng::new(seed ^ 0x4e4d));
+        world.begin_users();
         world
     }
 

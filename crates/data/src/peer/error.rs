@@ -90,7 +90,8 @@ impl PeerError {
             }
             ConnectFailure::NotAccepted
             | ConnectFailure::OtherInstance { .. }
-            | ConnectFailure::UnknownInstance { .. } => {
+            | ConnectFailure::UnknownInstance { .. }
+            | ConnectFailure::UnknownUser => {
                 let reason = "it has another dispatcher's secret".to_owned();
                 PeerError::NotAllowed { peer, reason }
             }

@@ -11,8 +11,8 @@ use falkon_core::part::{PartAnswer, PartQuestion};
 use falkon_core::provision;
 use falkon_core::result::Stream;
 use falkon_core::tail::{OutputQuestion, Tail, TailQuestion};
-use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, TaskKey};
-use falkon_wire::message::{FromClient, Status, TaskInfo, Ticket, ToClient};
+use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, TaskKey, UserId};
+use falkon_wire::message::{FromClient, Status, TaskInfo, Ticket, ToClient, UserAsk, UserStatus};
 use falkon_wire::provision::{ProvisionAsk, ProvisionStatus};
 use std::sync::{Arc, OnceLock};
 
@@ -46,6 +46,40 @@ impl Client {
         let client = submitter();
         self.begin(|request| FromClient::Submit { request, instance, first, client, submission })
             .await
+    }
+
+    /// Adds a user, or asks for the access of one. Returns the user's number and the secret that
+    /// opens the dispatcher for the user.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn user_access(&self, ask: UserAsk) -> Result<(UserId, Vec<u8>), ClientError> {
+        match self.ask(|request| FromClient::User { request, ask }).await? {
+            ToClient::User { user, secret, .. } => Ok((user, secret.0)),
+            _ => Err(ClientError::Protocol),
+        }
+    }
+
+    /// Removes a user: the user's connections end. Tasks of the user that have not ended go on,
+    /// or are cancelled.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn revoke_user(&self, name: String, keeps: bool) -> Result<(), ClientError> {
+        let ask = UserAsk::Revoke { name, keeps };
+        done(self.ask(|request| FromClient::User { request, ask }).await?)
+    }
+
+    /// Lists the users.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn users(&self) -> Result<Vec<UserStatus>, ClientError> {
+        let ask = UserAsk::List;
+        match self.ask(|request| FromClient::User { request, ask }).await? {
+            ToClient::Users { users, .. } => Ok(users),
+            _ => Err(ClientError::Protocol),
+        }
     }
 
     /// Seals an instance: no more tasks will come.

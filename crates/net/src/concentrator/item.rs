@@ -51,12 +51,12 @@ pub enum Up {
         /// How many bytes.
         bytes: u64,
     },
-    /// Asks whether an instance exists.
+    /// Asks whether an instance or a user exists.
     Asks {
         /// The connection.
         connection: ConnectionId,
-        /// The instance.
-        instance: u64,
+        /// The role of its holder.
+        role: Role,
     },
     /// The concentrator is alive.
     Pulse,
@@ -135,9 +135,9 @@ impl Up {
                 head(out, 4, *connection);
                 out.extend_from_slice(&bytes.to_le_bytes());
             }
-            Up::Asks { connection, instance } => {
+            Up::Asks { connection, role } => {
                 head(out, 5, *connection);
-                out.extend_from_slice(&instance.to_le_bytes());
+                out.extend_from_slice(&role.encode());
             }
             Up::Pulse => head(out, 6, NO_CONNECTION),
         }
@@ -162,7 +162,7 @@ impl Up {
                 Up::Closed { connection, why: (*failed != 0).then(|| text(why)) }
             }
             4 => Up::Passed { connection, bytes: u64::from_le_bytes(rest.try_into().ok()?) },
-            5 => Up::Asks { connection, instance: u64::from_le_bytes(rest.try_into().ok()?) },
+            5 => Up::Asks { connection, role: Role::decode(rest.try_into().ok()?)? },
             6 => Up::Pulse,
             _ => return None,
         })
@@ -207,7 +207,8 @@ mod tests {
     fn role() -> impl Strategy<Value = Role> {
         prop_oneof![
             proptest::sample::select(&Role::FIXED[..]),
-            any::<u64>().prop_map(Role::Instance)
+            any::<u64>().prop_map(Role::Instance),
+            any::<u64>().prop_map(Role::User)
         ]
     }
 
@@ -224,8 +225,7 @@ mod tests {
                 .prop_map(|(connection, why)| Up::Closed { connection, why }),
             (connection(), any::<u64>())
                 .prop_map(|(connection, bytes)| Up::Passed { connection, bytes }),
-            (connection(), any::<u64>())
-                .prop_map(|(connection, instance)| Up::Asks { connection, instance }),
+            (connection(), role()).prop_map(|(connection, role)| Up::Asks { connection, role }),
             Just(Up::Pulse),
         ]
     }

@@ -79,7 +79,7 @@ struct Shared {
     acceptor: Acceptor,
     upstream: Upstream,
     peers: Mutex<HashMap<ConnectionId, Peer>>,
-    /// Handshakes that wait for the answer whether an instance exists.
+    /// Handshakes that wait for the answer whether an instance or a user exists.
     asking: Mutex<HashMap<ConnectionId, oneshot::Sender<bool>>>,
 }
 
@@ -231,7 +231,7 @@ async fn receive(shared: &Arc<Shared>, arrivals: Arrivals) -> Result<(), RelayEr
         };
         let shared = Arc::clone(shared);
         tokio::spawn(async move {
-            let known = |instance| shared.exists(connection, instance);
+            let known = |role| shared.exists(connection, role);
             // What a handshake needs is many times larger than what stays.
             match Box::pin(shared.acceptor.accept_at(entrant, stream, known)).await {
                 Ok(session) => shared.hold(connection, session).await,
@@ -246,10 +246,10 @@ impl Shared {
         self.upstream.put(&Up::Refused { connection, kind, why: why.to_string() });
     }
 
-    async fn exists(&self, connection: ConnectionId, instance: u64) -> bool {
+    async fn exists(&self, connection: ConnectionId, role: Role) -> bool {
         let (asking, answer) = oneshot::channel();
         locked(&self.asking).insert(connection, asking);
-        self.upstream.put(&Up::Asks { connection, instance });
+        self.upstream.put(&Up::Asks { connection, role });
         answer.await.unwrap_or(false)
     }
 

@@ -71,6 +71,12 @@ pub enum AcceptError {
         /// The instance's number.
         instance: u64,
     },
+    /// The peer has the secret of a user who was removed.
+    #[error("refused: user {user} was removed, and the peer has its access file")]
+    UnknownUser {
+        /// The user's number.
+        user: u64,
+    },
     /// The handshake came to nothing.
     #[error(fmt = write_handshake)]
     Handshake {
@@ -147,6 +153,7 @@ impl From<ServeError> for AcceptError {
         match error {
             ServeError::NotProved(role) => AcceptError::NotProved { role },
             ServeError::UnknownInstance(instance) => AcceptError::UnknownInstance { instance },
+            ServeError::UnknownUser(user) => AcceptError::UnknownUser { user },
             ServeError::Breakdown(stage, source) => AcceptError::Handshake { stage, source },
         }
     }
@@ -209,19 +216,19 @@ impl Acceptor {
     pub async fn accept(
         &self,
         stream: TcpStream,
-        is_instance_known: impl FnOnce(u64) -> bool,
+        is_known: impl FnOnce(Role) -> bool,
     ) -> Result<Session, AcceptError> {
         let peer = stream.peer_addr().map_err(|error| (Stage::Preamble, error.into()))?;
         let entrant = self.arrive(peer.ip()).await.ok_or(AcceptError::Busy)?;
-        self.accept_at(entrant, stream, at_once(is_instance_known)).await
+        self.accept_at(entrant, stream, at_once(is_known)).await
     }
 
     /// Carries out the handshake on an accepted TCP connection. The peer has
     /// [`PREAMBLE_MS_MAX`](super::PREAMBLE_MS_MAX) to say what it speaks, waits
     /// for a place for [`PLACE_MS_MAX`](super::PLACE_MS_MAX) at most, and has
     /// [`HANDSHAKE_MS_MAX`](super::HANDSHAKE_MS_MAX) then. One for which there
-    /// is no place is asked to come back. Whether an instance is known may take a
-    /// moment to find out.
+    /// is no place is asked to come back. Whether an instance or a user is
+    /// known may take a moment to find out.
     ///
     /// # Errors
     /// [`AcceptError`]; the connection is then closed.
@@ -229,11 +236,11 @@ impl Acceptor {
         &self,
         entrant: Entrant,
         stream: TcpStream,
-        is_instance_known: impl FnOnce(u64) -> K,
+        is_known: impl FnOnce(Role) -> K,
     ) -> Result<Session, AcceptError> {
         let prepared = prepare_tcp(&stream).and_then(|()| stream.peer_addr());
         let peer = prepared.map_err(|error| (Stage::Preamble, Breakdown::from(error)))?.to_string();
-        self.admit(entrant, stream, tcp_halves, peer, is_instance_known).await
+        self.admit(entrant, stream, tcp_halves, peer, is_known).await
     }
 
     /// Like [`accept`](Acceptor::accept), over any stream. `peer` names the
@@ -245,14 +252,14 @@ impl Acceptor {
         &self,
         stream: S,
         peer: String,
-        is_instance_known: impl FnOnce(u64) -> bool,
+        is_known: impl FnOnce(Role) -> bool,
     ) -> Result<Session, AcceptError>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let here = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let entrant = self.arrive(here).await.ok_or(AcceptError::Busy)?;
-        self.admit(entrant, stream, halves, peer, at_once(is_instance_known)).await
+        self.admit(entrant, stream, halves, peer, at_once(is_known)).await
     }
 
     async fn admit<S, K>(
@@ -261,7 +268,7 @@ impl Acceptor {
         mut stream: S,
         halves_of: fn(S) -> (ReadHalf, WriteHalf),
         peer: String,
-        is_instance_known: impl FnOnce(u64) -> K,
+        is_known: impl FnOnce(Role) -> K,
     ) -> Result<Session, AcceptError>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -286,14 +293,12 @@ impl Acceptor {
                 let binding = tls::server_binding(&stream, self.identity.fingerprint());
                 opening.binding = Some(binding.map_err(|e| (Stage::Tls, Breakdown::Tls(e)))?);
                 let (role, keys) =
-                    handshake::serve(&mut stream, &opening, pace, serve_secret, is_instance_known)
-                        .await?;
+                    handshake::serve(&mut stream, &opening, pace, serve_secret, is_known).await?;
                 (role, keys, halves(stream))
             }
             None => {
                 let (role, keys) =
-                    handshake::serve(&mut stream, &opening, pace, serve_secret, is_instance_known)
-                        .await?;
+                    handshake::serve(&mut stream, &opening, pace, serve_secret, is_known).await?;
                 (role, keys, halves_of(stream))
             }
         };
@@ -319,8 +324,8 @@ impl Acceptor {
 }
 
 /// An answer that is there at once.
-fn at_once(known: impl FnOnce(u64) -> bool) -> impl FnOnce(u64) -> std::future::Ready<bool> {
-    |id| std::future::ready(known(id))
+fn at_once(known: impl FnOnce(Role) -> bool) -> impl FnOnce(Role) -> std::future::Ready<bool> {
+    |role| std::future::ready(known(role))
 }
 
 impl fmt::Debug for Acceptor {

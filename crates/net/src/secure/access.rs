@@ -191,6 +191,14 @@ impl AccessFile {
         AccessFile { secrets, fallbacks: Vec::new(), path: None, ..self.clone() }
     }
 
+    /// An access file to the same dispatcher that one of its users has. `secret` is what the
+    /// dispatcher gave for the user.
+    #[must_use]
+    pub fn for_user(&self, user: u64, secret: Secret) -> AccessFile {
+        let secrets = BTreeMap::from([(Role::User(user), secret)]);
+        AccessFile { secrets, fallbacks: Vec::new(), path: None, ..self.clone() }
+    }
+
     /// An access file that also opens these dispatchers to executors, which go to them when
     /// its own is gone for good.
     ///

@@ -202,7 +202,9 @@ pub async fn connect_peer(
     }
     let mut opening = Opening { client, server, binding: None };
     let refused = |error| match error {
-        JoinError::NotProved | JoinError::UnknownInstance => ConnectFailure::NotAccepted,
+        JoinError::NotProved | JoinError::UnknownInstance | JoinError::UnknownUser => {
+            ConnectFailure::NotAccepted
+        }
         JoinError::Breakdown(stage, cause) => (stage, cause).into(),
     };
     let (keys, streams) = match level {

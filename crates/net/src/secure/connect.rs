@@ -88,6 +88,8 @@ pub enum ConnectFailure {
         /// The instance's number.
         instance: u64,
     },
+    /// The user of the access file was removed.
+    UnknownUser,
     /// The handshake came to nothing.
     Handshake {
         /// How far it had come.
@@ -184,6 +186,11 @@ impl fmt::Display for FailedAttempt {
             ConnectFailure::UnknownInstance { instance } => write!(
                 f,
                 "the dispatcher at {at} has no instance {instance} (any more): was it destroyed?"
+            ),
+            ConnectFailure::UnknownUser => write!(
+                f,
+                "the dispatcher at {at} does not accept this access file any more: its owner has \
+                 removed the user (falkon user revoke)"
             ),
             ConnectFailure::Handshake { stage, source } => write_breakdown(f, at, *stage, source),
         }
@@ -493,6 +500,7 @@ impl Joining<'_> {
                 (JoinError::NotProved, Role::Instance(instance)) => {
                     ConnectFailure::OtherInstance { instance }
                 }
+                (JoinError::UnknownUser, _) => ConnectFailure::UnknownUser,
                 (JoinError::NotProved | JoinError::UnknownInstance, _) => {
                     ConnectFailure::NotAccepted
                 }

@@ -22,8 +22,8 @@
 //! The server proves itself first and the client shows nothing before that has
 //! been checked, so a false server gets a role, a number and a share. A server
 //! answers a hello alike whether or not the instance exists, and a false proof
-//! alike whatever was false; only a peer that has an instance's secret learns
-//! that the instance does not exist.
+//! alike whatever was false; only a peer that has an instance's secret, or a user's, learns
+//! that the instance does not exist, or that the user was removed.
 
 use std::io;
 
@@ -146,6 +146,7 @@ enum Message {
 enum Reason {
     NotProved,
     UnknownInstance,
+    UnknownUser,
 }
 
 impl Message {
@@ -175,6 +176,7 @@ impl Message {
                 let reason = match reason {
                     Reason::NotProved => 0,
                     Reason::UnknownInstance => 1,
+                    Reason::UnknownUser => 2,
                 };
                 bytes.extend_from_slice(&[5, reason]);
             }
@@ -201,6 +203,7 @@ impl Message {
             5 => match rest {
                 [0] => Message::Refused { reason: Reason::NotProved },
                 [1] => Message::Refused { reason: Reason::UnknownInstance },
+                [2] => Message::Refused { reason: Reason::UnknownUser },
                 _ => return None,
             },
             _ => return None,
@@ -248,6 +251,7 @@ impl Message {
 pub(super) enum ServeError {
     NotProved(Role),
     UnknownInstance(u64),
+    UnknownUser(u64),
     Breakdown(Stage, Breakdown),
 }
 
@@ -255,6 +259,7 @@ pub(super) enum ServeError {
 pub(super) enum JoinError {
     NotProved,
     UnknownInstance,
+    UnknownUser,
     Breakdown(Stage, Breakdown),
 }
 
@@ -276,7 +281,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin, K: Future<Output = 
     opening: &Opening,
     pace: Pace<'_>,
     secret_of: impl FnOnce(Role) -> Secret,
-    is_instance_known: impl FnOnce(u64) -> K,
+    is_known: impl FnOnce(Role) -> K,
 ) -> Result<(Role, Keys), ServeError> {
     let hello = pace.step(Stage::Hello, Message::receive(stream, HELLO_BYTES)).await?;
     let Message::Hello { role, share: client_share } = hello else {
@@ -299,12 +304,16 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin, K: Future<Output = 
         let _ = pace.step(Stage::Welcome, refused.send(stream)).await;
         return Err(ServeError::NotProved(role));
     }
-    if let Role::Instance(id) = role
-        && !is_instance_known(id).await
+    let unknown = match role {
+        Role::Instance(id) => Some((Reason::UnknownInstance, ServeError::UnknownInstance(id))),
+        Role::User(id) => Some((Reason::UnknownUser, ServeError::UnknownUser(id))),
+        Role::Owner | Role::Client | Role::Executor | Role::Observer => None,
+    };
+    if let Some((reason, error)) = unknown
+        && !is_known(role).await
     {
-        let refused = Message::Refused { reason: Reason::UnknownInstance };
-        let _ = pace.step(Stage::Welcome, refused.send(stream)).await;
-        return Err(ServeError::UnknownInstance(id));
+        let _ = pace.step(Stage::Welcome, Message::Refused { reason }.send(stream)).await;
+        return Err(error);
     }
     let agreed = exchange.agree(&client_share).ok_or((Stage::Proof, Breakdown::Malformed))?;
     let welcome = Message::Welcome { proof: secret.proof(WELCOME_PROOF, &transcript) };
@@ -343,6 +352,7 @@ pub(super) async fn join<S: AsyncRead + AsyncWrite + Unpin>(
             Ok(Keys::of(secret, &transcript, &agreed))
         }
         Message::Refused { reason: Reason::UnknownInstance } => Err(JoinError::UnknownInstance),
+        Message::Refused { reason: Reason::UnknownUser } => Err(JoinError::UnknownUser),
         Message::Welcome { .. } | Message::Refused { reason: Reason::NotProved } => {
             Err(JoinError::NotProved)
         }
@@ -406,6 +416,7 @@ mod tests {
                 Message::Welcome { proof },
                 Message::Refused { reason: Reason::NotProved },
                 Message::Refused { reason: Reason::UnknownInstance },
+                Message::Refused { reason: Reason::UnknownUser },
             ] {
                 prop_assert_eq!(Message::decode(&message.encode()[4..]), Some(message));
             }

@@ -140,9 +140,9 @@ impl Identity {
         Fingerprint::of(&self.certificate)
     }
 
-    /// The secret of a role, or of an instance. It follows from the master key,
-    /// and that of an instance from its epoch, so nothing else has to be kept
-    /// for it.
+    /// The secret of a role, an instance or a user. It follows from the master key,
+    /// that of an instance also from its epoch, and that of a user from the user's number, so
+    /// nothing else has to be kept for it.
     #[must_use]
     pub fn secret(&self, role: Role) -> Secret {
         match role {
@@ -152,6 +152,7 @@ impl Identity {
                 material[8..].copy_from_slice(self.epochs.of(id));
                 self.master.derive("falkon 2026 instance secret", &material)
             }
+            Role::User(id) => self.master.derive("falkon 2026 user secret", &id.to_le_bytes()),
             fixed => self.master.derive("falkon 2026 role secret", fixed.to_string().as_bytes()),
         }
     }

@@ -17,27 +17,32 @@ pub enum Role {
     Observer,
     /// Uses this one instance and nothing else.
     Instance(u64),
+    /// One of the dispatcher's named users: creates instances and uses its own. The number is
+    /// drawn at random when the user is added, so a name that is given again has another one.
+    User(u64),
 }
 
 const INSTANCE_PREFIX: &str = "instance-";
+const USER_PREFIX: &str = "user-";
 
 impl Role {
-    /// The roles that exist once per dispatcher: all but the instances.
+    /// The roles that exist once per dispatcher: all but the instances and the users.
     pub const FIXED: [Role; 4] = [Role::Owner, Role::Client, Role::Executor, Role::Observer];
 
-    /// The role as nine bytes: a tag, and the instance's number (0 for the
+    /// The role as nine bytes: a tag, and the number of the instance or the user (0 for the
     /// other roles).
     pub(crate) fn encode(self) -> [u8; 9] {
-        let (tag, instance) = match self {
+        let (tag, number) = match self {
             Role::Owner => (0, 0),
             Role::Client => (1, 0),
             Role::Executor => (2, 0),
             Role::Observer => (3, 0),
             Role::Instance(id) => (4, id),
+            Role::User(id) => (5, id),
         };
         let mut bytes = [0; 9];
         bytes[0] = tag;
-        bytes[1..].copy_from_slice(&u64::to_le_bytes(instance));
+        bytes[1..].copy_from_slice(&u64::to_le_bytes(number));
         bytes
     }
 
@@ -51,6 +56,7 @@ impl Role {
             (2, 0) => Some(Role::Executor),
             (3, 0) => Some(Role::Observer),
             (4, id) => Some(Role::Instance(id)),
+            (5, id) => Some(Role::User(id)),
             _ => None,
         }
     }
@@ -64,6 +70,7 @@ impl fmt::Display for Role {
             Role::Executor => f.write_str("executor"),
             Role::Observer => f.write_str("observer"),
             Role::Instance(id) => write!(f, "{INSTANCE_PREFIX}{id}"),
+            Role::User(id) => write!(f, "{USER_PREFIX}{id}"),
         }
     }
 }
@@ -71,7 +78,7 @@ impl fmt::Display for Role {
 /// A text that names no [`Role`]. Does not repeat the text, which stands beside
 /// secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no such role: the roles are owner, client, executor, observer and instance-N")]
+#[error("no such role: the roles are owner, client, executor, observer, instance-N and user-N")]
 pub struct UnknownRole;
 
 impl FromStr for Role {
@@ -81,8 +88,11 @@ impl FromStr for Role {
         if let Some(role) = Role::FIXED.into_iter().find(|role| role.to_string() == text) {
             return Ok(role);
         }
-        let id = text.strip_prefix(INSTANCE_PREFIX).and_then(|id| id.parse().ok());
-        let role = id.map(Role::Instance).ok_or(UnknownRole)?;
+        let numbered = |prefix, role: fn(u64) -> Role| {
+            text.strip_prefix(prefix).and_then(|id| id.parse().ok()).map(role)
+        };
+        let instance = numbered(INSTANCE_PREFIX, Role::Instance);
+        let role = instance.or_else(|| numbered(USER_PREFIX, Role::User)).ok_or(UnknownRole)?;
         // Each role has one spelling: not `instance-+7`, not `instance-007`.
         if role.to_string() == text { Ok(role) } else { Err(UnknownRole) }
     }
@@ -97,14 +107,14 @@ mod tests {
     proptest! {
         #[test]
         fn every_role_reads_back(id: u64) {
-            for role in Role::FIXED.into_iter().chain([Role::Instance(id)]) {
+            for role in Role::FIXED.into_iter().chain([Role::Instance(id), Role::User(id)]) {
                 prop_assert_eq!(Role::decode(role.encode()), Some(role));
                 prop_assert_eq!(role.to_string().parse(), Ok(role));
             }
         }
 
         #[test]
-        fn each_role_has_one_encoding(bytes: [u8; 9], tag in 0u8..6) {
+        fn each_role_has_one_encoding(bytes: [u8; 9], tag in 0u8..7) {
             let mut bytes = bytes;
             bytes[0] = tag;
             if let Some(role) = Role::decode(bytes) {
@@ -115,9 +125,17 @@ mod tests {
 
     #[test]
     fn other_texts_are_no_roles() {
-        for text in
-            ["", "Owner", "instance", "instance-", "instance-+7", "instance-07", "instance--1"]
-        {
+        for text in [
+            "",
+            "Owner",
+            "instance",
+            "instance-",
+            "instance-+7",
+            "instance-07",
+            "instance--1",
+            "user-",
+            "user-07",
+        ] {
             assert_eq!(text.parse::<Role>(), Err(UnknownRole), "{text}");
         }
     }

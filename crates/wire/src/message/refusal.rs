@@ -1,5 +1,6 @@
 //! Why a dispatcher does not do what it is asked.
 
+use super::UserError;
 use crate::codec::wire_enum;
 use falkon_core::data::object::ObjectId;
 use falkon_core::dispatch::{AccessError, RequestError};
@@ -54,6 +55,12 @@ pub enum Refusal {
         /// Its URL.
         url: Arc<str>,
     },
+    /// Only the dispatcher's owner may do that, and the access file is a user's; what.
+    #[error("only the owner of the dispatcher may {0}, and this access file is a user's")]
+    OwnerOnly(String),
+    /// The question about users is refused; why.
+    #[error(transparent)]
+    User(UserError),
 }
 wire_enum!(Refusal {
     0 => Request(error),
@@ -66,4 +73,6 @@ wire_enum!(Refusal {
     7 => Unreadable(why),
     8 => WrongId { id, url },
     9 => NoEvents,
+    10 => OwnerOnly(what),
+    11 => User(error),
 });

@@ -77,6 +77,8 @@ pub struct InstanceStatus {
     /// How many task results there were so far: more than tasks that have ended, if some were
     /// retried.
     pub results: u64,
+    /// The user whose it is; empty if it is the owner's.
+    pub user: String,
 }
 wire_struct!(InstanceStatus {
     id,
@@ -99,6 +101,7 @@ wire_struct!(InstanceStatus {
     unschedulable,
     overlong,
     results,
+    user,
 });
 
 /// An executor.

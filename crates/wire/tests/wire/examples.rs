@@ -9,6 +9,7 @@ mod provision;
 mod reaches;
 mod records;
 mod refusals;
+mod users;
 
 use data::{cache_state, found_object, object_status, placed};
 use falkon_core::collect::Unwritten;
@@ -489,6 +490,7 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
     ]
     .into_iter()
     .chain(reaches::all())
+    .chain(users::asked())
     .chain(provision::asks().into_iter().map(|(name, ask)| (name, Provision { request, ask })))
     .collect()
 }
@@ -531,6 +533,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         unschedulable: vec![(resources(), 12)],
         overlong: vec![(7_200_000_000, 3)],
         results: 310,
+        user: "alice".to_owned(),
     }];
     let executors = vec![ExecutorStatus {
         id: ExecutorId(3),
@@ -649,6 +652,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
     ];
     let refused = |(name, reason)| (name, ToClient::Refused { request, reason });
     messages.extend(refusals::all().into_iter().map(refused));
+    messages.extend(users::answers());
     messages
 }
 

@@ -28,12 +28,12 @@ use falkon_core::result::{
 use falkon_core::tail::{KeptQuestion, TAIL_PART_BYTES_MAX, Tail, TailQuestion, TailState};
 use falkon_core::task::{
     AllocationId, ExecutorId, InstanceId, Packed, Range, Resources, Rows, Submission, TaskClass,
-    TaskId, TaskKey, Time,
+    TaskId, TaskKey, Time, UserId,
 };
 use falkon_wire::codec::Wire;
 use falkon_wire::hidden::Hidden;
 use falkon_wire::message::{
-    FromClient, FromExecutor, Refusal, Status, Ticket, ToClient, ToExecutor,
+    FromClient, FromExecutor, Refusal, Status, Ticket, ToClient, ToExecutor, UserAsk,
 };
 use std::sync::Arc;
 
@@ -275,6 +275,7 @@ fn the_largest_message_of_every_kind_from_a_client_fits_a_frame() {
         FromClient::AwaitParts { request },
         FromClient::TellPart { number: NUMBER, answer: part() },
         FromClient::LetGo { request, objects: let_go() },
+        FromClient::User { request, ask: UserAsk::Access { name: name() } },
     ];
     all_fit("from a client", MESSAGE_BYTES_MAX, &all);
 }
@@ -357,7 +358,7 @@ fn the_largest_message_of_every_kind_to_a_client_fits_a_frame() {
         ToClient::Done { request },
         ToClient::Refused { request, reason: wrong },
         ToClient::Results(delivery),
-        // The node measures these four when they are encoded, and refuses what is longer.
+        // The node measures these when they are encoded, and refuses what is longer.
         ToClient::Explained { request, explained: Vec::new() },
         ToClient::Events {
             request,
@@ -366,6 +367,8 @@ fn the_largest_message_of_every_kind_to_a_client_fits_a_frame() {
             is_end: false,
         },
         ToClient::Status { request, status: Status::default() },
+        ToClient::Users { request, users: Vec::new() },
+        ToClient::User { request, user: UserId(NUMBER), secret: Hidden(vec![7; 32]) },
         ToClient::Tasks { request, tasks: Vec::new() },
         ToClient::Provision { request, status: Default::default() },
         ToClient::Gone { instance },
@@ -659,6 +662,7 @@ fn the_largest_record_of_every_kind_is_no_longer_than_a_record() {
         },
         Record::Outputs { instance, outputs: vec![output; RECORD_RUNS_MAX] },
         Record::OutputReleased { instance, runs: runs(ORDER_DISCARDED_RUNS_MAX) },
+        Record::Owned { instance, user: UserId(NUMBER) },
         Record::Remembered(Remembered {
             url: url().into(),
             readers: NUMBER,

@@ -9,6 +9,7 @@ mod provision;
 mod records;
 mod relays;
 mod status;
+mod users;
 
 use crate::examples;
 use data::{
@@ -380,6 +381,7 @@ fn request_error() -> impl Strategy<Value = RequestError> {
         instance().prop_map(RequestError::Joining),
         policy_error().prop_map(RequestError::Policy),
         data::lenders(),
+        users::over(),
         number().prop_map(|bytes| RequestError::LongName { bytes }),
         number().prop_map(|instances| RequestError::TooManyInstances { instances }),
         (any::<String>(), number(), number()).prop_map(|(directory, free_bytes, wanted_bytes)| {
@@ -399,6 +401,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         number().prop_map(|bytes| Refusal::TooLong { bytes }),
         text().prop_map(Refusal::Unreadable),
         (object_id(), shared_text()).prop_map(|(id, url)| Refusal::WrongId { id, url }),
+        users::refusal(),
     ]
 }
 
@@ -441,6 +444,7 @@ pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
         status::requests(),
         number().prop_map(|request| FromClient::Stop { request }),
         relays::request(),
+        users::request(),
         (number(), option::of(instance()), option::of(executor()), text(), option::of(object_id()))
             .prop_map(|(request, instance, executor, prefix, after)| FromClient::Objects {
                 request,
@@ -506,6 +510,7 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
         (number(), provision::status())
             .prop_map(|(request, status)| ToClient::Provision { request, status }),
         relays::answer(),
+        users::answer(),
     ]
 }
 

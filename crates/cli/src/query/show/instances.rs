@@ -87,12 +87,16 @@ pub(super) fn lifetimes(instances: &[InstanceStatus], now: Time) -> String {
     text
 }
 
-/// Its state, with its priority if somebody has set one.
+/// Its state, with its priority if somebody has set one, and its user.
 fn state_text(instance: &InstanceStatus) -> String {
-    match instance.priority {
-        0 => state(instance).to_owned(),
-        priority => format!("{}, priority {priority}", state(instance)),
+    let mut text = state(instance).to_owned();
+    if instance.priority != 0 {
+        text.push_str(&format!(", priority {}", instance.priority));
     }
+    if !instance.user.is_empty() {
+        text.push_str(&format!(", of {}", printable(&instance.user)));
+    }
+    text
 }
 
 fn state(instance: &InstanceStatus) -> &'static str {
@@ -123,6 +127,7 @@ pub(crate) fn json(instance: &InstanceStatus) -> Value {
         "name": instance.name,
         "state": state(instance),
         "priority": instance.priority,
+        "user": (!instance.user.is_empty()).then_some(&instance.user),
         "created": seconds(instance.created),
         "last_heard": seconds(instance.heard),
         "expires": instance.expires.map(seconds),

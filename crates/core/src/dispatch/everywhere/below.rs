@@ -117,7 +117,8 @@ impl Dispatcher {
         instance.tasks.take(first, count);
         instance.tasks.assign(first, count);
         let weight = self.needs[need_id].weight(count);
-        self.runnable.serve(&mut instance.share, weight, counted_micros, self.now);
+        let share = (&mut instance.share, instance.usage);
+        self.runnable.serve(share, weight, counted_micros, self.now);
         self.attempts.note(id, first, count, tries, Some(to));
         let (batch, instance, first) = (batch_id, id, TaskId(first));
         let assigned = Assigned { batch, instance, first, count, class, tries, rows, data };

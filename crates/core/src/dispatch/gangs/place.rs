@@ -3,7 +3,7 @@
 use super::{Gang, GangQueue, Gangs, State};
 use crate::dispatch::fleet::wide::Wide;
 use crate::dispatch::instance::Instance;
-use crate::dispatch::needs::Need;
+use crate::dispatch::needs::{Need, NeedId};
 use crate::dispatch::placement::Past;
 use crate::dispatch::{Action, Dispatcher};
 use crate::gang::{GangKey, GangOrder, Member};
@@ -71,7 +71,8 @@ impl Dispatcher {
     fn kept_for(&mut self) -> Option<GangQueue> {
         let queue = self.gangs.reservation.as_ref()?.queue;
         let is_waiting = self.instances.find(&queue.0).is_some_and(|instance| {
-            instance.share.listed().is_some()
+            self.runnable.has_turn(&instance.share)
+                && self.runnable.room(instance.share.user(), self.needs[queue.1.1].weight(1)) > 0
                 && instance.queues.find(&queue.1).is_some_and(|queue| queue.len > 0)
         });
         if !is_waiting {
@@ -93,7 +94,10 @@ impl Dispatcher {
         for id in self.runnable.ids() {
             let instance = &self.instances[&id];
             let mut gangs = instance.queues.gangs();
-            let found = gangs.find(|(key, _)| !self.gangs.unable.contains(&(id, *key)));
+            let user = instance.share.user();
+            let may_go = |key: NeedId| self.runnable.room(user, self.needs[key].weight(1)) > 0;
+            let found =
+                gangs.find(|(key, _)| may_go(key.1) && !self.gangs.unable.contains(&(id, *key)));
             let before = *priority.get_or_insert(instance.share.priority());
             if let Some((key, queue)) = found {
                 if is_open && self.is_next_within(instance, (id, key)) {
@@ -158,7 +162,7 @@ impl Dispatcher {
     pub(super) fn may_follow(&self, (id, key): GangQueue, began: Time) -> bool {
         let Some(instance) = self.instances.find(&id) else { return false };
         let has_tasks = instance.queues.find(&key).is_some_and(|queue| queue.len > 0);
-        if !has_tasks || instance.share.listed().is_none() {
+        if !has_tasks || !self.runnable.has_turn(&instance.share) {
             return false;
         }
         let mut before = self.runnable.ids().take_while(|other| *other != id);
@@ -181,6 +185,9 @@ impl Dispatcher {
     fn form_next(&mut self, (id, key): GangQueue, with_kept: bool) -> bool {
         loop {
             let now = self.now;
+            if self.holds_back(id, key) {
+                return false;
+            }
             let instance = &mut self.instances[&id];
             let Some(queue) = instance.queues.find_mut(&key) else { return false };
             let Some(front) = queue.front().copied() else { return false };

@@ -30,6 +30,7 @@ impl World {
         }
         self.watched.round(self.now, &mut self.dispatcher, &records);
         self.dispatcher.check().unwrap();
+        self.check_quotas(&messages);
         for view in self.dispatcher.executor_views() {
             let (_, ahead) = view.load();
             assert!(ahead <= PREFETCH_TASKS_MAX, "executor {} was sent {ahead} ahead", view.id());
@@ -144,6 +145,7 @@ impl World {
             disk.restarted(&dispatcher);
         }
         self.dispatcher = dispatcher;
+        self.begin_users();
         self.watched.restarted(&mut self.dispatcher);
     }
 
@@ -158,6 +160,13 @@ impl World {
         let priorities = |dispatcher: &Dispatcher| -> Vec<_> {
             dispatcher.instance_views().map(|view| (view.id(), view.priority())).collect()
         };
+        let users = |dispatcher: &Dispatcher| -> Vec<_> {
+            dispatcher.instance_views().map(|view| dispatcher.user_of(view.id())).collect()
+        };
+        assert_eq!(
+            [users(&before), users(&after)],
+            [users(&self.dispatcher), users(&self.dispatcher)]
+        );
         let now = priorities(&self.dispatcher);
         assert_eq!([priorities(&before), priorities(&after)], [now.clone(), now]);
         for place in after.page_places() {

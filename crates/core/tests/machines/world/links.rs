@@ -106,6 +106,7 @@ impl World {
                 muted: false,
             },
         );
+        self.introduce(id, peer);
         id
     }
 

@@ -31,6 +31,7 @@ pub(super) fn all() -> Vec<Explained> {
         Obstacle::Data { holders: 9, some: vec![name()] },
         Obstacle::Behind { higher: 7, earlier: 90 },
         Obstacle::Turn { some: vec![INSTANCE], count: 3 },
+        Obstacle::Quota { used_milli: 16_000, most_milli: 16_500 },
     ];
     let upstream = vec![Obstacle::Tasks { some: vec![TaskId(3), TaskId(4)], count: 20 }];
     vec![

@@ -1,7 +1,7 @@
 //! One example of every record.
 
 use super::*;
-use falkon_core::task::{Everywhere, Resources};
+use falkon_core::task::{Everywhere, Resources, UserId};
 
 pub(super) fn all() -> Vec<(&'static str, Record)> {
     use Record::*;
@@ -98,6 +98,7 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
                 ],
             },
         ),
+        ("owned", Owned { instance, user: UserId(1 << 60) }),
         ("recomputed", Recomputed { instance, task: TaskId(17), times: 2 }),
         (
             "restored",

@@ -1,6 +1,6 @@
 //! One example of every refusal.
 
-use super::{INSTANCE, placed};
+use super::{INSTANCE, placed, users};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOption};
 use falkon_core::dispatch::{AccessError, RequestError};
 use falkon_core::task::{ExecutorId, SubmissionError, SubmissionPart, TaskId};
@@ -23,7 +23,7 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
     let too_many_instances = RequestError::TooManyInstances { instances: 65_536 };
     let (directory, free_bytes, wanted_bytes) = ("/falkon".into(), 1 << 20, 48 << 20);
     let no_room = RequestError::NoRoom { directory, free_bytes, wanted_bytes };
-    vec![
+    let mut all = vec![
         ("no_room", Refusal::Request(no_room)),
         ("no_instance", Refusal::Request(RequestError::NoInstance(INSTANCE))),
         ("no_executor", Refusal::Request(RequestError::NoExecutor(ExecutorId(3)))),
@@ -71,5 +71,7 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
         ("long_answer", Refusal::TooLong { bytes: 20 << 20 }),
         ("unreadable", Refusal::Unreadable("expected an array".to_owned())),
         ("no_queue", Refusal::Provision("there is no queue big".to_owned())),
-    ]
+    ];
+    all.extend(users::refusals());
+    all
 }

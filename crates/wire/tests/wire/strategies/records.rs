@@ -7,6 +7,7 @@ use super::{
 };
 use falkon_core::dispatch::{Attempts, PagePlace, PagedOutput, Record, Remembered, StoredPage};
 use falkon_core::result::Overflow;
+use falkon_core::task::UserId;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -72,6 +73,8 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
         (instance(), vec(paged_output(), 0..4))
             .prop_map(|(instance, outputs)| Record::Outputs { instance, outputs }),
         (instance(), runs()).prop_map(|(instance, runs)| Record::OutputReleased { instance, runs }),
+        (instance(), number())
+            .prop_map(|(instance, user)| Record::Owned { instance, user: UserId(user) }),
         (shared_text(), number(), number(), time(), number()).prop_map(
             |(url, readers, executors, read, size)| {
                 Record::Remembered(Remembered { url, readers, executors, read, size })

@@ -19,8 +19,8 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
     let lacks = (vec((resources(), number()), 0..3), vec((number(), number()), 0..3), number());
     let times = (time(), time(), option::of(time()));
     let bytes = (number(), number(), number());
-    (number(), text(), times, (counts(), number(), number()), flags, bytes, lacks).prop_map(
-        |(id, name, times, tasks, flags, bytes, lacks)| {
+    (number(), (text(), text()), times, (counts(), number(), number()), flags, bytes, lacks)
+        .prop_map(|(id, (name, user), times, tasks, flags, bytes, lacks)| {
             let (counts, running, staged) = tasks;
             let (sealed, complete, named, (clogged, paused, priority)) = flags;
             let (created, heard, expires) = times;
@@ -47,9 +47,9 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
                 unschedulable,
                 overlong,
                 results,
+                user,
             }
-        },
-    )
+        })
 }
 
 fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
@@ -193,6 +193,8 @@ fn obstacle() -> impl Strategy<Value = Obstacle> {
         (number(), vec(text(), 0..5)).prop_map(|(holders, some)| Obstacle::Data { holders, some }),
         (number(), number()).prop_map(|(higher, earlier)| Obstacle::Behind { higher, earlier }),
         (vec(instance(), 0..5), number()).prop_map(|(some, count)| Obstacle::Turn { some, count }),
+        (number(), number())
+            .prop_map(|(used_milli, most_milli)| Obstacle::Quota { used_milli, most_milli }),
     ]
 }
 
