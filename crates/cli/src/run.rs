@@ -507,13 +507,9 @@ async fn drive(
         tokio::select! {
             biased;
             () = interrupts.next() => {
-                if cancelled {
-                    return Ending::Abandoned;
+                if let Err(ending) = interrupt(&mut cancelled, &client, instance, view).await {
+                    return ending;
                 }
-                if let Err(error) = stop(&client, instance, view).await {
-                    return Ending::Client(error);
-                }
-                cancelled = true;
             }
             delivery = deliveries.recv() => {
                 let delivery = match delivery {
@@ -527,13 +523,9 @@ async fn drive(
                         tokio::select! {
                             taken = &mut taking => break taken,
                             () = interrupts.next() => {
-                                if cancelled {
-                                    return Ending::Abandoned;
+                                if let Err(ending) = interrupt(&mut cancelled, &client, instance, view).await {
+                                    return ending;
                                 }
-                                if let Err(error) = stop(&client, instance, view).await {
-                                    return Ending::Client(error);
-                                }
-                                cancelled = true;
                             }
                         }
                     }
@@ -573,17 +565,23 @@ async fn drive(
     receiver.take_trouble().map_or(Ending::Complete, Ending::Sink)
 }
 
-/// The user wants the run to stop: no task is begun any more.
-async fn stop(
+/// The user interrupts the run: no task is begun any more, or, the second time, it ends at once.
+async fn interrupt(
+    cancelled: &mut bool,
     client: &Client,
     instance: InstanceId,
     view: &mut Option<View>,
-) -> Result<(), ClientError> {
+) -> Result<(), Ending> {
+    if *cancelled {
+        return Err(Ending::Abandoned);
+    }
     if let Some(view) = view.take() {
         view.close().await;
     }
     say("stopping (interrupt again to stop at once)");
-    client.cancel(instance, Selection::All).await
+    client.cancel(instance, Selection::All).await.map_err(Ending::Client)?;
+    *cancelled = true;
+    Ok(())
 }
 
 /// How a run ends that can run no tasks.

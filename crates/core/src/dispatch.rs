@@ -175,7 +175,7 @@ pub struct Dispatcher {
     surveys: Surveys,
     /// What people hold up.
     pauses: pauses::Pauses,
-    /// Whose instances are.
+    /// The users beside the owner, with their instances.
     users: users::Users,
     /// What those who watch are told of.
     happenings: happenings::Happenings,

@@ -181,7 +181,7 @@ pub(crate) struct Fetching {
     away: WhenAway,
 }
 
-/// What is done about output that cannot be read while a relay is away.
+/// A client's way with output that cannot be read while a relay is away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhenAway {
     /// It is cut: the result is kept, and can be read again.

@@ -123,7 +123,7 @@ pub enum Obstacle {
     Quota {
         /// Thousandths of processors that they use.
         used_milli: u64,
-        /// Those that they may.
+        /// Thousandths of CPUs that the user's tasks may use.
         most_milli: u64,
     },
 }

@@ -22,9 +22,9 @@ pub(super) struct Group {
     weight: u32,
     /// What tasks of the user in flight may weigh together.
     slots_max: Option<u128>,
-    /// What they weigh.
+    /// The weight of the group's tasks in flight.
     usage: u128,
-    /// What they count.
+    /// The part of the group's level that its tasks in flight count for.
     in_flight: u128,
     /// What tasks that ended count, times the factors of their times.
     received: u128,
@@ -42,7 +42,7 @@ pub(super) struct Group {
     was_full: bool,
     /// There may be room for them now.
     reopens: bool,
-    /// What it counts in the weight of all that are listed.
+    /// The group's part of the weight of all groups that are listed.
     pub(super) listed_weight: u64,
     /// It counts among those that are bound and wait.
     pub(super) is_bound: bool,
@@ -84,7 +84,7 @@ impl Group {
         self.usage
     }
 
-    /// What they count.
+    /// The part of the group's level that its tasks in flight count for.
     pub(super) fn in_flight(&self) -> u128 {
         self.in_flight
     }
