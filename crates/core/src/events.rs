@@ -93,6 +93,21 @@ pub enum What {
         /// The number of the next attempt, from 1.
         attempt: u32,
     },
+    /// A task that takes far longer than its like runs a second time, elsewhere.
+    Copied {
+        /// Its instance.
+        instance: InstanceId,
+        /// The task.
+        task: TaskId,
+        /// The executor that was sent the second try.
+        executor: ExecutorId,
+        /// The executor that has the first one.
+        first: ExecutorId,
+        /// For how long that one has run, at least.
+        ran_micros: u64,
+        /// For how long half of its like ran at most.
+        median_micros: u64,
+    },
     /// Tasks ended.
     Ended(Ended),
     /// Tasks are to be cancelled; those that run end when they are stopped.

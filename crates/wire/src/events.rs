@@ -47,7 +47,7 @@ kinds! {
     INSTANCE_GONE = 11, EXECUTOR_JOINED = 12, EXECUTOR_GONE = 13, EXECUTOR_SUSPENDED = 14,
     PROVISIONED = 15, MISSING = 16, DISPATCHER_STARTED = 17, PAUSED = 18, EXECUTOR_DRAINED = 19,
     PRIORITIZED = 20, RETRIED = 21, WAITS = 22, USES = 23, MOVED = 24,
-    RESERVES = 25,
+    RESERVES = 25, COPIED = 26,
 }
 
 /// Why bytes are no block of events.
@@ -161,6 +161,12 @@ impl BlockWriter {
             What::Retried { run } => self.run(RETRIED, run),
             What::Recomputed { instance, task } => {
                 self.run(RECOMPUTED, &Run { instance: *instance, first: *task, count: 1 });
+            }
+            What::Copied { instance, task, executor, first, ran_micros, median_micros } => {
+                self.run(COPIED, &Run { instance: *instance, first: *task, count: 1 });
+                for number in [executor.0, first.0, *ran_micros, *median_micros] {
+                    self.number(number);
+                }
             }
             What::RecomputationEnded { run, outcome } => {
                 self.run(RECOMPUTATION_ENDED, run);
@@ -454,6 +460,14 @@ impl<'a> BlockReader<'a> {
             CANCELLING => What::Cancelling { run: self.run(first)? },
             RETRIED => What::Retried { run: self.run(first)? },
             RECOMPUTED => What::Recomputed { instance, task: self.run(first)?.first },
+            COPIED => What::Copied {
+                instance,
+                task: self.run(first)?.first,
+                executor: ExecutorId(self.number()?),
+                first: ExecutorId(self.number()?),
+                ran_micros: self.number()?,
+                median_micros: self.number()?,
+            },
             RECOMPUTATION_ENDED => {
                 What::RecomputationEnded { run: self.run(first)?, outcome: self.outcome()? }
             }

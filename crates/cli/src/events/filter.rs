@@ -41,6 +41,7 @@ impl Kind {
             }
             What::Assigned { .. }
             | What::Requeued { .. }
+            | What::Copied { .. }
             | What::Retried { .. }
             | What::Recomputed { .. } => Kind::Assigned,
             What::Moved { .. } => Kind::Transfers,
@@ -120,7 +121,7 @@ fn about(what: &What) -> (Option<InstanceId>, Option<(u64, u64)>) {
         What::Submitted { instance, first, count, .. } => {
             (Some(*instance), Some((first.0, *count)))
         }
-        What::Recomputed { instance, task } => (Some(*instance), Some((task.0, 1))),
+        What::Recomputed { instance, task } | What::Copied { instance, task, .. } => (Some(*instance), Some((task.0, 1))),
         What::Assigned { run, .. }
         | What::Requeued { run, .. }
         | What::Cancelling { run }

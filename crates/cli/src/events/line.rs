@@ -47,6 +47,16 @@ pub(crate) fn write(event: &Event, names: &Names, out: &mut Vec<u8>) {
         What::Recomputed { instance, task } => {
             line.run(&Run { instance: *instance, first: *task, count: 1 });
         }
+        What::Copied { instance, task, executor, first, ran_micros, median_micros } => {
+            line.run(&Run { instance: *instance, first: *task, count: 1 });
+            line.executor(Some(*executor), names);
+            line.number("from", first.0);
+            if let Some(name) = names.executor(*first) {
+                line.text("from_name", name);
+            }
+            line.span("ran_s", *ran_micros);
+            line.span("median_s", *median_micros);
+        }
         What::RecomputationEnded { run, outcome } => {
             line.run(run);
             line.outcome(*outcome);
@@ -113,6 +123,7 @@ fn name(what: &What) -> &'static str {
         What::Cancelling { .. } => "cancelling",
         What::Retried { .. } => "retried",
         What::Recomputed { .. } => "recomputed",
+        What::Copied { .. } => "copied",
         What::RecomputationEnded { .. } => "recomputation_ended",
         What::InstanceGone { .. } => "instance_gone",
         What::ExecutorJoined { .. } => "executor_joined",

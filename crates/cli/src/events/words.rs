@@ -47,6 +47,14 @@ fn words(what: &What, names: &Names) -> String {
         What::Recomputed { instance, task } => {
             format!("task {instance}/{task} runs again: what it left in caches is lost")
         }
+        What::Copied { instance, task, executor, first, ran_micros, median_micros } => format!(
+            "task {instance}/{task} has a second try on {}: it has run for {:.3} s on {}, its like \
+             for {:.3} s",
+            named(*executor, names),
+            *ran_micros as f64 / 1e6,
+            named(*first, names),
+            *median_micros as f64 / 1e6
+        ),
         What::RecomputationEnded { run, outcome } => {
             format!("{} ran again: {}", tasks(run), outcome_words(*outcome))
         }

@@ -113,6 +113,7 @@ pub(super) struct Gathered {
     pub(super) submitted: u64,
     pub(super) requeued: u64,
     pub(super) retried: u64,
+    pub(super) second_tries: u64,
     pub(super) missing: u64,
     pub(super) all: Group,
     pub(super) usage: Usage,
@@ -186,6 +187,7 @@ impl Gathered {
                 self.requeued += run.count;
             }
             What::Retried { run } if self.is_wanted(run.instance) => self.retried += run.count,
+            What::Copied { instance, .. } if self.is_wanted(*instance) => self.second_tries += 1,
             What::Ended(ended) if self.is_wanted(ended.run.instance) => self.ended(ended),
             _ => {}
         }

@@ -112,7 +112,11 @@ fn summary(shown: &Shown, out: &mut Vec<Section>) {
         rows.push(vec!["speedup".to_owned(), format!("{:.2}", run.speedup())]);
         rows.push(vec!["utilization".to_owned(), format!("{:.1} %", run.utilization() * 100.0)]);
     }
-    let repeated = [("requeued", shown.requeued), ("retried", shown.retried)];
+    let repeated = [
+        ("requeued", shown.requeued),
+        ("retried", shown.retried),
+        ("second tries", shown.second_tries),
+    ];
     for (name, count) in repeated.into_iter().filter(|(_, count)| *count > 0) {
         rows.push(vec![name.to_owned(), count.to_string()]);
     }

@@ -2,7 +2,7 @@
 
 use crate::fixture::{Access, Running, Signals, Site, poll};
 use falkon_trials::trial;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Twelve tasks, of which the first one goes no further than `hangs`; all others end at once.
 fn submit(access: &Access<'_>, hangs: &str) -> String {
@@ -44,6 +44,14 @@ fn a_task_that_hangs_ends_elsewhere() {
     assert_eq!(first["stdout"], "ended\n");
     assert_eq!(results.len(), 12);
     poll("the try that hangs is stopped", || !lives(&pid));
+    let events = access.run("log", &["--json", "--tasks", "0-0"]).exits(0).results();
+    let copies: Vec<&Value> = events.iter().filter(|event| event["event"] == "copied").collect();
+    let [copied] = copies[..] else { panic!("{copies:?}") };
+    let ended = events.iter().find(|event| event["event"] == "ended").unwrap();
+    assert_eq!(copied["executor"], ended["executor"], "{copied} {ended}");
+    assert_ne!(copied["executor"], copied["from"], "{copied}");
+    let [ran_s, median_s] = ["ran_s", "median_s"].map(|key| copied[key].as_f64().unwrap());
+    assert!(ran_s > 1.0 && ran_s > 3.0 * median_s, "{copied}");
     drop(executors);
 }
 

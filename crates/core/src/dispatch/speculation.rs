@@ -22,6 +22,7 @@ use super::placement::Past;
 use super::queues::key_of;
 use super::{BatchId, Dispatcher};
 use crate::dispatch::check::{CheckError, ensure};
+use crate::events::What;
 use crate::limits::{
     COPY_EXECUTORS_MAX, COPY_OF_EXECUTORS, SPECULATION_CLASSES_MAX, SPECULATION_ENDED_TASKS_MIN,
     SPECULATION_LEAST_MICROS, SPECULATION_LOOK_MICROS, SPECULATION_NEEDS_MAX,
@@ -466,6 +467,14 @@ impl Dispatcher {
         self.send_try(to, id, key, task, past);
         self.fleet.list(to, self.now);
         self.speculation.pairs.insert((id, task), Pair { first: executor, copy: to });
+        self.happenings.note(|| What::Copied {
+            instance: id,
+            task: TaskId(task),
+            executor: to,
+            first: executor,
+            ran_micros: straggler.micros,
+            median_micros: straggler.usual_micros,
+        });
         let incarnation = self.fleet[to].incarnation;
         if let Some(running) = self.speculation.running.get_mut(&(id, task)) {
             running.tried_at.push(incarnation);

@@ -267,6 +267,7 @@ fn instance_of(what: &What) -> Option<InstanceId> {
         What::InstanceCreated { instance, .. }
         | What::Submitted { instance, .. }
         | What::Recomputed { instance, .. }
+        | What::Copied { instance, .. }
         | What::InstanceGone { instance, .. } => Some(*instance),
         What::Assigned { run, .. }
         | What::Requeued { run, .. }

@@ -28,8 +28,9 @@ use tokio::task::JoinSet;
 const DESCRIPTORS_SPARE: u64 = 64;
 /// How long emulated executors may take to join, for each thousand of them.
 const JOIN_S_PER_THOUSAND_MAX: u64 = 10;
-/// Executors that may be joining when another process of them starts.
-const JOINING_MAX: u32 = 10_000;
+/// Executors that may be joining when another process of them starts, unless another number
+/// is asked for.
+pub(crate) const JOINING_MAX: u32 = 10_000;
 /// Pause between two looks at how many have joined.
 const JOIN_LOOK_MS: u64 = 200;
 /// Listed executors for which it is once as long again.
@@ -134,15 +135,15 @@ impl Emulators {
         shape: (u32, u32),
         slots: u32,
     ) -> Result<Emulators, BenchError> {
-        Emulators::below(&Relays::default(), services, client, shape, slots).await
+        Emulators::below(&Relays::default(), services, client, (shape, JOINING_MAX), slots).await
     }
 
-    /// The same below relays, if there are any.
+    /// The same below relays, if there are any, so many joining at a time.
     pub(crate) async fn below(
         relays: &Relays,
         services: &Services,
         client: &Client,
-        (executors, processes): (u32, u32),
+        ((executors, processes), joining_max): ((u32, u32), u32),
         slots: u32,
     ) -> Result<Emulators, BenchError> {
         let start = Instant::now();
@@ -157,7 +158,7 @@ impl Emulators {
             }
             // Handshakes of more at a time than this machine keeps up with are given up
             // and begin again.
-            let joined = u64::from(started).saturating_sub(JOINING_MAX.max(share).into());
+            let joined = u64::from(started).saturating_sub(joining_max.max(share).into());
             emulators.wait(joined, deadline, services, client).await?;
             started += share;
             let arguments = vec![

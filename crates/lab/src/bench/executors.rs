@@ -1,7 +1,7 @@
 //! `falkon-lab bench executors`: one dispatcher with very many live executors.
 
 use super::campaign::{self, Load};
-use super::emulator::{Emulators, SHARE_MAX, connected, connections_max, descriptors_max};
+use super::emulator::{Emulators, JOINING_MAX, SHARE_MAX, connected, connections_max, descriptors_max};
 use super::error::BenchError;
 use super::memory::resident_bytes;
 use super::processor;
@@ -54,6 +54,9 @@ pub(crate) struct ExecutorsArgs {
     /// Relays between the dispatcher and the executors, which are spread over them
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024))]
     relays: u32,
+    /// Executors that may be joining when another process of them starts
+    #[arg(long, value_name = "N", default_value_t = JOINING_MAX, value_parser = clap::value_parser!(u32).range(1..))]
+    joining: u32,
     /// Seconds at rest, in which only heartbeats are exchanged
     #[arg(long, value_name = "SECONDS", default_value_t = 6)]
     rest: u64,
@@ -150,7 +153,7 @@ async fn run_round(
     let shape = (executors, args.processes());
     let dispatcher = services.dispatcher_nanos();
     said(&format!("{executors} executors join"));
-    let many = Emulators::below(&relays, &services, &client, shape, 1).await?;
+    let many = Emulators::below(&relays, &services, &client, (shape, args.joining), 1).await?;
     let joined = f64::from(executors) / many.joined_in;
     said(&format!("they joined at {joined:.0}/s"));
     table.add("joined", "/s", joined);

@@ -118,6 +118,14 @@ fn what() -> impl Strategy<Value = What> {
         1 => run().prop_map(|run| What::Cancelling { run }),
         1 => run().prop_map(|run| What::Retried { run }),
         1 => run().prop_map(|run| What::Recomputed { instance: run.instance, task: run.first }),
+        1 => (run(), proptest::num::u64::ANY, 0..3u64).prop_map(|(run, micros, executor)| What::Copied {
+            instance: run.instance,
+            task: run.first,
+            executor: ExecutorId(executor),
+            first: ExecutorId(executor + 1),
+            ran_micros: micros,
+            median_micros: micros / 3,
+        }),
         1 => (run(), any::outcome()).prop_map(|(run, outcome)| What::RecomputationEnded { run, outcome }),
         1 => (any::instance(), proptest::bool::ANY)
             .prop_map(|(instance, expired)| What::InstanceGone { instance, expired }),
