@@ -88,6 +88,10 @@ pub(crate) const UNACKNOWLEDGED_MS_MAX: u32 = 20_000;
 /// there, in seconds; and the pause between questions.
 pub(crate) const KEEPALIVE_S: u64 = 5;
 
+/// The same silence where heartbeats are exchanged, which find out earlier. Questions
+/// on top of them would be most of what many idle executors cost.
+pub(crate) const HEARTBEAT_KEEPALIVE_S: u64 = 300;
+
 /// How long a peer may take for its preamble once it is connected, in
 /// milliseconds.
 pub const PREAMBLE_MS_MAX: u64 = 2_000;

@@ -121,7 +121,9 @@ fn about(what: &What) -> (Option<InstanceId>, Option<(u64, u64)>) {
         What::Submitted { instance, first, count, .. } => {
             (Some(*instance), Some((first.0, *count)))
         }
-        What::Recomputed { instance, task } | What::Copied { instance, task, .. } => (Some(*instance), Some((task.0, 1))),
+        What::Recomputed { instance, task } | What::Copied { instance, task, .. } => {
+            (Some(*instance), Some((task.0, 1)))
+        }
         What::Assigned { run, .. }
         | What::Requeued { run, .. }
         | What::Cancelling { run }

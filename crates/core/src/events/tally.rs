@@ -204,6 +204,7 @@ impl Tally {
                 instance.recomputing.remove(run.first.0, run.count);
             }
             What::Sealed { .. }
+            | What::Copied { .. }
             | What::Cancelling { .. }
             | What::ExecutorSuspended { .. }
             | What::ExecutorDrained { .. }

@@ -31,6 +31,9 @@ const JOIN_S_PER_THOUSAND_MAX: u64 = 10;
 /// Executors that may be joining when another process of them starts, unless another number
 /// is asked for.
 pub(crate) const JOINING_MAX: u32 = 10_000;
+/// Executors that are started before those that are connecting have a turn. Each of them is
+/// meant to speak as soon as it is connected, as one that has a process of its own does.
+const STARTED_AT_ONCE: u32 = 16;
 /// Pause between two looks at how many have joined.
 const JOIN_LOOK_MS: u64 = 200;
 /// Listed executors for which it is once as long again.
@@ -67,6 +70,7 @@ pub(crate) async fn emulate(args: &EmulateArgs) -> Result<(), BenchError> {
     let access = args.access.load().map_err(BenchError::Access)?;
     let overflow = OverflowDirectory::create(&std::env::temp_dir())
         .map_err(BenchError::system("make a directory for long output"))?;
+    let process = format!("{}:{}", hostname(), std::process::id());
     let mut running = JoinSet::new();
     // Dropping these would not make executors leave, but they are to be told
     // nothing.
@@ -75,10 +79,13 @@ pub(crate) async fn emulate(args: &EmulateArgs) -> Result<(), BenchError> {
         let (leaves, leaving) = oneshot::channel();
         leave.push(leaves);
         running.spawn(falkon_executor::run(
-            options(number, args.slots, &overflow),
+            options(format!("{process}/{number}"), args.slots, &overflow),
             link(&access, args.source),
             leaving,
         ));
+        if number % STARTED_AT_ONCE == STARTED_AT_ONCE - 1 {
+            tokio::task::yield_now().await;
+        }
     }
     while let Some(ended) = running.join_next().await {
         match ended {
@@ -95,8 +102,7 @@ fn link(access: &AccessFile, source: Option<IpAddr>) -> Link {
     Link::Access { access: Box::new(access.clone()), source }
 }
 
-fn options(number: u32, slots: u32, overflow: &OverflowDirectory) -> Options {
-    let name = format!("{}:{}/{number}", hostname(), std::process::id());
+fn options(name: String, slots: u32, overflow: &OverflowDirectory) -> Options {
     Options::new(name, Resources::cpus(slots), std::env::temp_dir(), overflow.clone())
 }
 

@@ -1,7 +1,9 @@
 //! `falkon-lab bench executors`: one dispatcher with very many live executors.
 
 use super::campaign::{self, Load};
-use super::emulator::{Emulators, JOINING_MAX, SHARE_MAX, connected, connections_max, descriptors_max};
+use super::emulator::{
+    Emulators, JOINING_MAX, SHARE_MAX, connected, connections_max, descriptors_max,
+};
 use super::error::BenchError;
 use super::memory::resident_bytes;
 use super::processor;

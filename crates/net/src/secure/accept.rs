@@ -1,6 +1,7 @@
 //! The server's side: from an accepted stream to a session.
 
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -11,7 +12,9 @@ use zeroize::Zeroizing;
 
 use super::admission::{Admission, Entrant};
 use super::breakdown::{Breakdown, Stage};
-use super::frames::{ReadHalf, Side, WriteHalf, halves, prepare_tcp, protected, tcp_halves};
+use super::frames::{
+    ReadHalf, Side, WriteHalf, halves, prepare_for, prepare_tcp, protected, tcp_halves,
+};
 use super::handshake::{self, Opening, ServeError};
 use super::identity::ENCODED_BYTES;
 use super::preamble::{Preamble, Status};
@@ -240,7 +243,7 @@ impl Acceptor {
     ) -> Result<Session, AcceptError> {
         let prepared = prepare_tcp(&stream).and_then(|()| stream.peer_addr());
         let peer = prepared.map_err(|error| (Stage::Preamble, Breakdown::from(error)))?.to_string();
-        self.admit(entrant, stream, tcp_halves, peer, is_known).await
+        self.admit(entrant, stream, (prepare_for, tcp_halves), peer, is_known).await
     }
 
     /// Like [`accept`](Acceptor::accept), over any stream. `peer` names the
@@ -259,14 +262,14 @@ impl Acceptor {
     {
         let here = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let entrant = self.arrive(here).await.ok_or(AcceptError::Busy)?;
-        self.admit(entrant, stream, halves, peer, at_once(is_known)).await
+        self.admit(entrant, stream, (|_, _| Ok(()), halves), peer, at_once(is_known)).await
     }
 
     async fn admit<S, K>(
         &self,
         entrant: Entrant,
         mut stream: S,
-        halves_of: fn(S) -> (ReadHalf, WriteHalf),
+        (prepare, halves_of): (Prepare<S>, fn(S) -> (ReadHalf, WriteHalf)),
         peer: String,
         is_known: impl FnOnce(Role) -> K,
     ) -> Result<Session, AcceptError>
@@ -294,11 +297,15 @@ impl Acceptor {
                 opening.binding = Some(binding.map_err(|e| (Stage::Tls, Breakdown::Tls(e)))?);
                 let (role, keys) =
                     handshake::serve(&mut stream, &opening, pace, serve_secret, is_known).await?;
+                let prepared = prepare(stream.get_ref().0.get_ref(), role);
+                prepared.map_err(|error| (Stage::Proof, Breakdown::from(error)))?;
                 (role, keys, halves(stream))
             }
             None => {
                 let (role, keys) =
                     handshake::serve(&mut stream, &opening, pace, serve_secret, is_known).await?;
+                let prepared = prepare(&stream, role);
+                prepared.map_err(|error| (Stage::Proof, Breakdown::from(error)))?;
                 (role, keys, halves_of(stream))
             }
         };
@@ -322,6 +329,9 @@ impl Acceptor {
         }
     }
 }
+
+/// Readies a stream for a client of a role that has proved itself.
+type Prepare<S> = fn(&S, Role) -> io::Result<()>;
 
 /// An answer that is there at once.
 fn at_once(known: impl FnOnce(Role) -> bool) -> impl FnOnce(Role) -> std::future::Ready<bool> {

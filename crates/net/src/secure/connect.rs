@@ -11,7 +11,9 @@ use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::timeout;
 
 use super::breakdown::{Breakdown, Deadline, Stage};
-use super::frames::{ReadHalf, Side, WriteHalf, halves, prepare_tcp, protected, tcp_halves};
+use super::frames::{
+    ReadHalf, Side, WriteHalf, halves, prepare_for, prepare_tcp, protected, tcp_halves,
+};
 use super::handshake::{self, JoinError, Opening};
 use super::preamble::{Preamble, Status};
 use super::proxy::{Proxy, ProxyError};
@@ -425,7 +427,8 @@ impl Joining<'_> {
         let limit = Duration::from_millis(CONNECT_MS_MAX);
         let stream =
             timeout(limit, route.dial(address)).await.map_err(|_| ConnectFailure::NoAnswer)??;
-        prepare_tcp(&stream).map_err(ConnectFailure::Unreachable)?;
+        let prepared = prepare_tcp(&stream).and_then(|()| prepare_for(&stream, self.role));
+        prepared.map_err(ConnectFailure::Unreachable)?;
         self.join(stream, tcp_halves, address).await
     }
 

@@ -20,8 +20,8 @@ use tokio::net::TcpStream;
 
 use super::handshake::{DirectionKeys, Keys};
 use super::{
-    FRAME_BYTES_MAX, FrameReader, FrameWriter, KEEPALIVE_S, Level, Role, Secret,
-    UNACKNOWLEDGED_MS_MAX,
+    FRAME_BYTES_MAX, FrameReader, FrameWriter, HEARTBEAT_KEEPALIVE_S, KEEPALIVE_S, Level, Role,
+    Secret, UNACKNOWLEDGED_MS_MAX,
 };
 
 pub(super) const LENGTH_BYTES: usize = 4;
@@ -83,6 +83,15 @@ pub(super) fn prepare_tcp(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepidle(stream, pause)?;
     sockopt::set_tcp_keepintvl(stream, pause)?;
     sockopt::set_tcp_user_timeout(stream, UNACKNOWLEDGED_MS_MAX)?;
+    Ok(())
+}
+
+/// Readies a connection for what its client is. Executors send heartbeats: the dispatcher
+/// misses them if they stop, and the executor notices that nobody acknowledges them.
+pub(super) fn prepare_for(stream: &TcpStream, role: Role) -> io::Result<()> {
+    if matches!(role, Role::Executor) {
+        sockopt::set_tcp_keepidle(stream, Duration::from_secs(HEARTBEAT_KEEPALIVE_S))?;
+    }
     Ok(())
 }
 
