@@ -28,6 +28,9 @@ const ANSWER: Duration = Duration::from_secs(60);
 const CONNECTION: Duration = Duration::from_secs(2000);
 /// The pause after the system refused to accept a connection.
 const REFUSED: Duration = Duration::from_millis(100);
+/// How far the server's thread stands back, which also follows events: where processors are
+/// scarce, what is watched comes first.
+const WATCHING_NICE: i32 = 10;
 
 /// What is served, and where.
 pub struct Options {
@@ -91,6 +94,8 @@ pub fn start(options: Options) -> Result<Server, ServeError> {
         .map_err(ServeError::System)?;
     let (stop, stopped) = oneshot::channel::<()>();
     let serve = move || {
+        // Where a system has no priorities, watching competes with what is watched.
+        let _ = rustix::process::nice(WATCHING_NICE);
         runtime.block_on(async move {
             let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
             tokio::spawn(background);

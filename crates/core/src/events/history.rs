@@ -195,6 +195,9 @@ impl History {
 
     /// Time has gone on to `now` without another event.
     pub fn advance(&mut self, now: Time) {
+        if self.until == Some(now) {
+            return;
+        }
         let levels = self.levels;
         let since = self.until.unwrap_or(now);
         for scale in &mut self.scales {
