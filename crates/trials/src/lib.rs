@@ -103,13 +103,25 @@ pub fn one_by_one() -> ExitCode {
     run(Some(1))
 }
 
+/// The same with tests that mostly wait for other processes: three at a time for every two
+/// processors, unless the arguments say how many.
+pub fn while_others_wait() -> ExitCode {
+    let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    run_with(|asked| asked.or(Some((processors * 3).div_ceil(2))))
+}
+
 fn run(threads: Option<usize>) -> ExitCode {
+    run_with(|asked| threads.or(asked))
+}
+
+/// Runs tests; `threads` says how many at a time, given what the arguments ask for.
+fn run_with(threads: impl FnOnce(Option<usize>) -> Option<usize>) -> ExitCode {
     let longest = std::env::var("FALKON_LONGEST_SECONDS").ok().and_then(|text| text.parse().ok());
     let longest = longest.map_or(LONGEST, Duration::from_secs);
     thread::spawn(move || watch(longest));
     let (filters, words) = filters(std::env::args());
     let mut arguments = Arguments::from_iter(words);
-    arguments.test_threads = threads.or(arguments.test_threads);
+    arguments.test_threads = threads(arguments.test_threads);
     let wanted = |path: &str| {
         let is_it = |filter: &String| match arguments.exact {
             true => path == filter,

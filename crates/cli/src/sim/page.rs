@@ -126,6 +126,14 @@ fn ideal(samples: &[Sample], capacity_per_s: f64) -> Points {
     from_the_first(samples, rates)
 }
 
+/// How many times as high as all results the ideal is drawn at most: what is measured would be
+/// a line on the axis. Tasks that take no time are ideally over as soon as they come.
+const IDEAL_TIMES_MAX: f64 = 30.0;
+
+fn highest(points: &[(f64, f64)]) -> f64 {
+    points.iter().map(|(_, value)| *value).fold(0.0, f64::max)
+}
+
 /// Bytes between two samples: what was there already, what came from other
 /// nodes, and what came from the store. What is fetched ahead is read later.
 fn sources(one: &Sample, next: &Sample) -> [f64; 3] {
@@ -142,17 +150,17 @@ fn charts(run: &Run) -> Vec<Chart> {
     let delivered = |one: &Sample, next: &Sample, seconds: f64| {
         next.delivered.saturating_sub(one.delivered) as f64 / seconds
     };
-    let rates = ideal(&samples, scenario.capacity_per_s());
+    let results = between(&samples, delivered);
+    let mut rates = ideal(&samples, scenario.capacity_per_s());
+    if highest(&rates) > IDEAL_TIMES_MAX * highest(&results) {
+        rates.clear();
+    }
     let lines = |title, unit, most, lines| Chart { title, unit, kind: Kind::Lines, most, lines };
-    let mut charts = vec![lines(
-        "Throughput",
-        "tasks/s",
-        None,
-        vec![
-            Line::of_means("results", between(&samples, delivered)),
-            Line::of_means("ideal", rates.clone()).into_bound(),
-        ],
-    )];
+    let mut throughput = vec![Line::of_means("results", results)];
+    if !rates.is_empty() {
+        throughput.push(Line::of_means("ideal", rates.clone()).into_bound());
+    }
+    let mut charts = vec![lines("Throughput", "tasks/s", None, throughput)];
     if let Some(inputs) = &scenario.workload.inputs {
         charts.extend(data_charts(&samples, &rates, inputs.object_bytes, inputs.per_task));
     }
@@ -208,7 +216,9 @@ fn data_charts(
     let mut rates = by_source(&|bytes, seconds| bytes.map(|of| of / seconds / GIGABIT_BYTES));
     let task_gigabits = object_bytes as f64 * f64::from(per_task) / GIGABIT_BYTES;
     let best = ideal.iter().map(|(at, rate)| (*at, rate * task_gigabits)).collect();
-    rates.push(Line::of_means("ideal", best).into_bound());
+    if !ideal.is_empty() {
+        rates.push(Line::of_means("ideal", best).into_bound());
+    }
     let shares = by_source(&|bytes, _| {
         let all: f64 = bytes.iter().sum();
         bytes.map(|of| if all > 0.0 { of * 100.0 / all } else { 0.0 })

@@ -67,5 +67,5 @@ mod values;
 mod web;
 
 fn main() -> std::process::ExitCode {
-    falkon_trials::main()
+    falkon_trials::while_others_wait()
 }
