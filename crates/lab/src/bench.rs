@@ -17,6 +17,7 @@ mod error;
 mod executors;
 mod hits;
 mod idle;
+mod joining_floor;
 mod latency;
 mod memory;
 mod needs;

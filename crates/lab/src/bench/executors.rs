@@ -5,6 +5,7 @@ use super::emulator::{
     Emulators, JOINING_MAX, SHARE_MAX, connected, connections_max, descriptors_max,
 };
 use super::error::BenchError;
+use super::joining_floor;
 use super::memory::resident_bytes;
 use super::processor;
 use super::report::Table;
@@ -153,12 +154,15 @@ async fn run_round(
     let before = memory(&services, &none);
     let relays = Relays::start(&services, args.relays, &setup).await?;
     let shape = (executors, args.processes());
+    let floor = joining_floor::measure()?;
     let dispatcher = services.dispatcher_nanos();
     said(&format!("{executors} executors join"));
     let many = Emulators::below(&relays, &services, &client, (shape, args.joining), 1).await?;
     let joined = f64::from(executors) / many.joined_in;
     said(&format!("they joined at {joined:.0}/s"));
     table.add("joined", "/s", joined);
+    table.add("bare connections with as many messages", "/s", floor);
+    table.add("joined against bare connections", "x", joined / floor);
     let spent = (services.dispatcher_nanos() - dispatcher) as f64 / 1e3;
     table.add("joining: the dispatcher, per executor", "us", spent / f64::from(executors));
     table.add("concentrators", "", services.concentrator_pids().len() as f64);
