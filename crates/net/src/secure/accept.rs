@@ -269,7 +269,7 @@ impl Acceptor {
         &self,
         entrant: Entrant,
         mut stream: S,
-        (prepare, halves_of): (Prepare<S>, fn(S) -> (ReadHalf, WriteHalf)),
+        (prepare, halves_of): (Prepare<S>, Halves<S>),
         peer: String,
         is_known: impl FnOnce(Role) -> K,
     ) -> Result<Session, AcceptError>
@@ -329,6 +329,9 @@ impl Acceptor {
         }
     }
 }
+
+/// Parts a stream.
+type Halves<S> = fn(S) -> (ReadHalf, WriteHalf);
 
 /// Readies a stream for a client of a role that has proved itself.
 type Prepare<S> = fn(&S, Role) -> io::Result<()>;
