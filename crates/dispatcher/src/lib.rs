@@ -23,6 +23,7 @@ mod gang_tokens;
 mod handle;
 mod inspect;
 pub mod journal;
+mod journal_check;
 mod known;
 mod listen_address;
 pub mod pages;
@@ -70,6 +71,7 @@ use users::Users;
 
 pub use connection_placement::Concentrators;
 pub use handle::{CONNECTIONS_MAX, Handle};
+pub use journal_check::{JournalCheckError, check_journal};
 pub use listen_address::{ListenAddress, ListenAddressError};
 pub use store::{StoreError, StoreOptions};
 pub use users::{ControlOptions, UsersError};
