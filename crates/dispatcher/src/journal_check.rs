@@ -1,4 +1,4 @@
-//! Whether this release can read the journal of a dispatcher that runs.
+//! A check whether this release can read the journal of a dispatcher that runs.
 
 use super::pieces::Joined;
 use crate::journal::{ReplayError, look};
