@@ -96,6 +96,11 @@ impl Runtime {
             result
         })
     }
+
+    /// Drops what is left of tasks, and waits that long at most for threads that block.
+    pub fn end_within(self, limit: std::time::Duration) {
+        self.0.shutdown_timeout(limit);
+    }
 }
 
 /// A runtime, or the exit status of a command that gets none.

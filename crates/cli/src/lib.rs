@@ -140,6 +140,8 @@ enum Command {
     User(users::UserArgs),
     /// Stop a dispatcher; it continues when started again with the same directory
     Stop(query::StopArgs),
+    /// Replace a running dispatcher, or relay, by a new program; its tasks go on
+    Restart(query::RestartArgs),
     /// List, put, get and drop data objects in executors' caches
     Data(caches::DataArgs),
     /// List, print, copy, check, join and create archives of many small files
@@ -227,6 +229,7 @@ pub fn main() -> ExitCode {
         Command::Provision(args) => provision::provision(*args),
         Command::User(args) => users::user(args),
         Command::Stop(args) => query::stop(args),
+        Command::Restart(args) => query::restart(args),
         Command::Data(args) => caches::data(args),
         Command::Archive(args) => archive::archive(args),
         Command::Sim(args) => sim::sim(&args),

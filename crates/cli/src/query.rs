@@ -7,6 +7,7 @@ mod chosen;
 mod control;
 mod explain;
 mod named;
+mod restart;
 mod retry;
 mod show;
 mod tail;
@@ -23,6 +24,7 @@ pub(crate) use control::{
 pub(crate) use explain::{
     ExplainArgs, explain, explain_instance, explain_task, group_text as explained_text,
 };
+pub(crate) use restart::{RestartArgs, restart};
 pub(crate) use retry::{RetryArgs, retry};
 pub use show::print;
 pub(crate) use show::{

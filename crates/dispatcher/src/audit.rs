@@ -8,7 +8,7 @@ use falkon_core::result::shortened;
 use falkon_core::task::{InstanceId, Time, UserId};
 use falkon_net::Log;
 use falkon_net::secure::Role;
-use falkon_wire::message::{FromClient, ToClient, UserAsk};
+use falkon_wire::message::{FromClient, RestartAsk, ToClient, UserAsk};
 use falkon_wire::provision::ProvisionAsk;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -98,6 +98,10 @@ impl Action {
             FromClient::Provision { ask: ProvisionAsk::Status { .. }, .. } => None,
             FromClient::Provision { .. } => plain("provision", String::new()),
             FromClient::Stop { .. } => plain("stop", String::new()),
+            FromClient::Restart { ask: RestartAsk::Version, .. } => None,
+            FromClient::Restart { ask: RestartAsk::Replace { program }, .. } => {
+                plain("restart", program.clone().unwrap_or_default())
+            }
             FromClient::User { ask, .. } => match ask {
                 UserAsk::Add { name, .. } => plain("user add", name.clone()),
                 UserAsk::Access { name } => plain("user access", name.clone()),
@@ -248,6 +252,7 @@ impl Driver {
             | ToClient::Forgotten { request, .. }
             | ToClient::Reached { request, .. }
             | ToClient::User { request, .. }
+            | ToClient::Program { request, .. }
             | ToClient::Provision { request, .. } => *request,
             _ => return,
         };

@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex};
 mod error;
 mod format;
 mod lock;
+mod look;
 mod read;
 mod recover;
 mod replay;
@@ -38,6 +39,7 @@ pub use error::{
     AppendError, CommitError, Corruption, OpenError, ReplayError, SnapshotError, SyncError,
 };
 pub use format::{FORMAT_VERSION, RECORD_BYTES_MAX};
+pub use look::look;
 pub use read::Flaw;
 pub use replay::{Replay, SKIPS_LISTED_MAX, Skip, Skipped, Torn};
 pub use snapshot::{DiskUse, FREE_BYTES_UNKNOWN, Snapshot, SnapshotOptions, SnapshotReport};

@@ -17,12 +17,14 @@ mod concentrated;
 mod connection;
 mod connection_placement;
 mod doors;
+mod ending;
 pub mod events;
 mod executors;
 mod gang_tokens;
 mod handle;
 mod inspect;
 pub mod journal;
+mod journal_check;
 mod known;
 mod listen_address;
 pub mod pages;
@@ -42,6 +44,7 @@ use crate::pages::{PageError, PageFiles, Pages};
 use audit::Audit;
 use commit::Committed;
 use doors::Doors;
+use ending::{Restarts, Stopping};
 use falkon_core::dispatch::{
     AckCoalescing, AckEvent, Action, ConnectionId, Dispatcher, Event, PageBounds, PagePlace, Reply,
 };
@@ -69,7 +72,9 @@ use tokio::time::Instant;
 use users::Users;
 
 pub use connection_placement::Concentrators;
+pub use ending::{RestartRequest, Stopped};
 pub use handle::{CONNECTIONS_MAX, Handle};
+pub use journal_check::{JournalCheckError, check_journal};
 pub use listen_address::{ListenAddress, ListenAddressError};
 pub use store::{StoreError, StoreOptions};
 pub use users::{ControlOptions, UsersError};
@@ -83,8 +88,6 @@ const ROUND_BATCHES_MAX: usize = 256;
 const STALLED_MS_MIN: u64 = 1000;
 /// Time that readers then get to pass on what came meanwhile.
 const CATCH_UP_MS: u64 = 250;
-/// Time that connections get to take in what was queued for them at the end.
-const GOODBYE_MS_MAX: u64 = 1000;
 
 /// A clock that is less behind its journal than this is not worth a line.
 const CLOCK_BEHIND_MICROS_MIN: u64 = 1_000_000;
@@ -114,15 +117,6 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options").field("store", &self.store).finish_non_exhaustive()
     }
-}
-
-/// Why a dispatcher has stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stopped {
-    /// A stop was requested.
-    Asked,
-    /// The journal can never be written again; the log has the reason.
-    JournalFailed,
 }
 
 /// Why a dispatcher could not go on.
@@ -223,6 +217,7 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         connections: handle.connections.clone(),
         log: options.log,
         stopping: None,
+        restarts: Restarts::default(),
         provision: None,
         retry_at: None,
     };
@@ -317,7 +312,8 @@ struct Driver {
     doors: Doors,
     connections: Arc<AtomicU64>,
     log: Log,
-    stopping: Option<(ConnectionId, u64)>,
+    stopping: Option<Stopping>,
+    restarts: Restarts,
     provision: Option<Provision>,
     /// While the journal cannot be written: when that is tried again.
     retry_at: Option<Instant>,
@@ -436,12 +432,8 @@ impl Driver {
             self.coalesce();
             awaited = self.awaited();
             self.send();
-            if let Some((connection, request)) = self.stopping.take() {
-                self.push(connection, ToClient::Done { request });
-                self.send();
-                stop = true;
-            }
-            if stop {
+            let said = self.say_last();
+            if stop || said.is_some() {
                 self.acks.handle(self.clock.now(), AckEvent::Stop);
                 self.send_released();
                 if let Some(store) = &mut self.store {
@@ -452,7 +444,7 @@ impl Driver {
                 }
                 self.audit.end();
                 self.say_goodbye(&mut inbox).await;
-                return Stopped::Asked;
+                return said.unwrap_or(Stopped::Asked);
             }
         }
     }
@@ -484,25 +476,6 @@ impl Driver {
             stop |= self.take(now, inbound);
         }
         stop
-    }
-
-    /// Lets go of all peers: their connections close once what is queued for
-    /// them was written, or after a moment.
-    async fn say_goodbye(&mut self, inbox: &mut mpsc::Receiver<Inbound>) {
-        self.peers.clear();
-        let all_gone = async {
-            while self.connections.load(Ordering::Relaxed) > 0 {
-                match inbox.recv().await {
-                    Some(Inbound::Closed { .. }) => {
-                        self.connections.fetch_sub(1, Ordering::Relaxed);
-                    }
-                    Some(_) => {}
-                    None => return,
-                }
-            }
-        };
-        // Peers that do not read lose the goodbye, nothing else.
-        let _ = tokio::time::timeout(Duration::from_millis(GOODBYE_MS_MAX), all_gone).await;
     }
 
     /// Takes one batch in. Returns whether to stop.
@@ -561,6 +534,8 @@ impl Driver {
                 // The requester may have given up waiting.
                 let _ = answer.send(opened.map(|opened| self.provision = Some(opened)));
             }
+            Inbound::Restarts(examiner) => self.take_examiner(examiner),
+            Inbound::Examined { wish, verdict } => self.take_verdict(&wish, verdict),
             Inbound::Stop => return true,
         }
         false

@@ -2,6 +2,7 @@
 
 use super::answer::{Answer, Waiting};
 use super::backlog::Backlog;
+use super::ending::RestartRequest;
 use super::known::Known;
 use falkon_core::dispatch::ConnectionId;
 use falkon_net::secure::Role;
@@ -75,6 +76,13 @@ pub(super) enum Inbound {
     Provision {
         setup: Box<Setup>,
         answer: oneshot::Sender<Result<(), SetupError>>,
+    },
+    /// Programs that are to take the dispatcher's place are examined there.
+    Restarts(mpsc::Sender<RestartRequest>),
+    /// A program was examined: its version, or why it will not do.
+    Examined {
+        wish: RestartRequest,
+        verdict: Result<String, String>,
     },
     Stop,
 }

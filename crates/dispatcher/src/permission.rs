@@ -45,6 +45,7 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         | FromClient::TellPart { .. }
         | FromClient::LetGo { .. }
         | FromClient::User { .. }
+        | FromClient::Restart { .. }
         | FromClient::Subtree { .. } => None,
     }
 }
@@ -84,6 +85,7 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Prioritize { request, .. }
         | FromClient::Drain { request, .. }
         | FromClient::User { request, .. }
+        | FromClient::Restart { request, .. }
         | FromClient::Stop { request } => Some(*request),
         FromClient::Acknowledge { .. } | FromClient::Unmet { .. } | FromClient::TellPart { .. } => {
             None
@@ -224,6 +226,7 @@ pub(super) fn judge(
         FromClient::Drain { .. } => only_owner("drain executors"),
         FromClient::Provision { .. } => only_owner("use the provisioner"),
         FromClient::Stop { .. } => only_owner("stop it"),
+        FromClient::Restart { .. } => only_owner("restart it"),
         FromClient::User { .. } => only_owner("manage users"),
         FromClient::Unmet { .. } | FromClient::Subtree { .. } => only_owner("lend executors"),
         // All others are about an instance.

@@ -233,9 +233,12 @@ impl Driver {
                 self.ask_about_users(now, connection, request, ask);
                 return;
             }
+            FromClient::Restart { request, ask } => {
+                self.ask_about_program(connection, request, ask);
+                return;
+            }
             FromClient::Stop { request } => {
-                (self.log)("asked to stop");
-                self.stopping = Some((connection, request));
+                self.begin_stop(connection, request);
                 return;
             }
         };

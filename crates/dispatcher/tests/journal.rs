@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use falkon_dispatcher::journal::{
     AppendError, BUFFER_BYTES_MAX, FORMAT_VERSION, Flaw, Journal, OpenError, Options,
-    RECORD_BYTES_MAX, ReplayError, Skipped, Snapshot, SnapshotError, SnapshotOptions, Torn,
+    RECORD_BYTES_MAX, ReplayError, Skipped, Snapshot, SnapshotError, SnapshotOptions, Torn, look,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -59,6 +59,16 @@ fn open(dir: &Path, options: Options) -> Result<(Journal, Contents), Refusal> {
 
 fn read(dir: &Path) -> Result<Contents, Refusal> {
     open(dir, Options::default()).map(|(_, contents)| contents)
+}
+
+/// Looks through a journal that may be in use.
+fn seen(dir: &Path) -> Result<Vec<Vec<u8>>, ReplayError> {
+    let mut records = Vec::new();
+    look(dir, false, |record| {
+        records.push(record.to_vec());
+        Ok::<(), ReplayError>(())
+    })?;
+    Ok(records)
 }
 
 fn commit_each(journal: &mut Journal, records: &[Vec<u8>]) {
@@ -226,6 +236,8 @@ impl Subject {
             Op::Reopen => self.reopen(None),
             Op::Crash(cut) => self.crash(cut),
         }
+        // In use, it reads as it would if it were opened.
+        assert_eq!(seen(self.dir.path()).unwrap(), self.model.committed);
     }
 
     fn crash(&mut self, cut: Index) {
@@ -512,11 +524,12 @@ fn another_format_version_is_refused_by_its_number() {
     for version in [FORMAT_VERSION - 1, FORMAT_VERSION + 5] {
         bytes[8..12].copy_from_slice(&version.to_le_bytes());
         fs::write(&path, &bytes).unwrap();
+        let said = format!("format version {version}, this build reads version");
         for options in [Options::default(), salvaging()] {
             let Err(Refusal::Open(error)) = open(dir.path(), options) else { panic!("opened") };
-            let said = format!("format version {version}, this build reads version");
             assert!(error.to_string().contains(&said), "{error}");
         }
+        assert!(seen(dir.path()).unwrap_err().to_string().contains(&said));
         assert_eq!(fs::read(&path).unwrap(), bytes, "and is left alone");
     }
 }

@@ -231,6 +231,7 @@ async fn read(
                 | ToClient::Idle { request, .. }
                 | ToClient::User { request, .. }
                 | ToClient::Users { request, .. }
+                | ToClient::Program { request, .. }
                 | ToClient::Events { request, .. } => *request,
                 ToClient::Results(_) => {
                     if let ToClient::Results(delivery) = message {

@@ -5,12 +5,15 @@
 
 mod executor;
 mod refusal;
+mod restart;
+mod secrecy;
 mod status;
 mod ticket;
 mod user;
 
 pub use executor::{FromExecutor, ToExecutor};
 pub use refusal::Refusal;
+pub use restart::RestartAsk;
 pub use status::{CacheStatus, ExecutorStatus, InstanceStatus, Status, TaskInfo};
 pub use ticket::Ticket;
 pub use user::{UserAsk, UserError, UserStatus};
@@ -364,6 +367,14 @@ pub enum FromClient {
         /// What.
         ask: UserAsk,
     },
+    /// Replace the dispatcher's program, or ask which it is. Answer: [`ToClient::Program`]; the
+    /// connection closes after that of a replacement.
+    Restart {
+        /// Comes back in the answer.
+        request: u64,
+        /// What.
+        ask: RestartAsk,
+    },
 }
 wire_enum!(FromClient {
     0 => Create { request, options },
@@ -402,6 +413,7 @@ wire_enum!(FromClient {
     33 => TellPart { number, answer },
     34 => LetGo { request, objects },
     35 => User { request, ask },
+    36 => Restart { request, ask },
 });
 
 /// The number of a request, from the beginning of a message that need not be
@@ -624,6 +636,15 @@ pub enum ToClient {
         /// One entry each, in the order of their names.
         users: Vec<UserStatus>,
     },
+    /// The dispatcher's program.
+    Program {
+        /// Of the question.
+        request: u64,
+        /// The version that runs.
+        version: String,
+        /// The version that takes its place now, if one does.
+        next: Option<String>,
+    },
 }
 
 wire_enum!(ToClient {
@@ -653,40 +674,5 @@ wire_enum!(ToClient {
     23 => Parts { request, questions },
     24 => User { request, user, secret },
     25 => Users { request, users },
+    26 => Program { request, version, next },
 });
-
-impl ToClient {
-    /// Whether the message has a secret in it, which nobody but its receiver is
-    /// to read, at whatever level.
-    #[must_use]
-    pub fn has_secret(&self) -> bool {
-        match self {
-            ToClient::Created { .. }
-            | ToClient::User { .. }
-            | ToClient::Reached { .. }
-            | ToClient::OutputReached { .. } => true,
-            ToClient::Accepted { .. }
-            | ToClient::Done { .. }
-            | ToClient::Refused { .. }
-            | ToClient::Results(_)
-            | ToClient::Status { .. }
-            | ToClient::Tasks { .. }
-            | ToClient::Gone { .. }
-            | ToClient::Objects { .. }
-            | ToClient::Found { .. }
-            | ToClient::Tail { .. }
-            | ToClient::Part { .. }
-            | ToClient::Parts { .. }
-            | ToClient::Forgotten { .. }
-            | ToClient::Provision { .. }
-            | ToClient::Subtree { .. }
-            | ToClient::Withdrawn { .. }
-            | ToClient::Staged { .. }
-            | ToClient::Explained { .. }
-            | ToClient::Retried { .. }
-            | ToClient::Idle { .. }
-            | ToClient::Users { .. }
-            | ToClient::Events { .. } => false,
-        }
-    }
-}

@@ -2,7 +2,7 @@
 //! that lends those of a dispatcher that is there already.
 
 use super::log_to_stderr;
-use super::start::{StartArgs, serve};
+use super::start::{StartArgs, run};
 use crate::exit::{Exit, runtime};
 use crate::machine::hostname;
 use crate::run::Interrupts;
@@ -77,11 +77,13 @@ pub(crate) fn relay(args: RelayArgs) -> Exit {
         Ok(runtime) => runtime,
         Err(exit) => return exit,
     };
-    let ended = match beside {
-        None => runtime.block_on(serve(args.start, Some(upstream))),
-        Some(access) => runtime.block_on(lend_beside(&args.start, upstream, access)),
-    };
-    ended.unwrap_or_else(|exit| exit)
+    match beside {
+        None => run(runtime, args.start, Some(upstream)),
+        Some(access) => {
+            let ended = runtime.block_on(lend_beside(&args.start, upstream, access));
+            ended.unwrap_or_else(|exit| exit)
+        }
+    }
 }
 
 /// An access file that opens its dispatcher in this role.

@@ -1,12 +1,13 @@
 //! `falkon start`: a dispatcher.
 
 mod listen;
+mod successor;
 
 use super::background::{BackgroundArgs, log_in};
 use super::log_to_stderr;
 use super::relay::{Lending, Upstream};
 use crate::access::places;
-use crate::exit::{Exit, runtime};
+use crate::exit::{Exit, Runtime, runtime};
 use crate::plan::quantity::{KeepFor, keep_for};
 use crate::provision::from_name;
 use crate::run::Interrupts;
@@ -19,8 +20,10 @@ use falkon_provision::lrm::Executor;
 use falkon_provision::{Setup, SetupError};
 use listen::{Listen, advertised, resolve};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use successor::{OwnProgram, Successor, TakesOver};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -133,6 +136,9 @@ pub(crate) struct StartArgs {
     /// access-executor.json, which becomes part of the one that is written here; may be repeated
     #[arg(long, value_name = "FILE")]
     fallback: Vec<PathBuf>,
+    /// This program takes the place of one that runs, or is examined for that
+    #[arg(long, hide = true, value_enum)]
+    takes_over: Option<TakesOver>,
     #[command(flatten)]
     background: BackgroundArgs,
 }
@@ -201,13 +207,29 @@ pub(crate) fn start(args: StartArgs) -> Exit {
     }
     crate::machine::raise_open_files();
     match runtime() {
-        Ok(runtime) => runtime.block_on(serve(args, None)).unwrap_or_else(|exit| exit),
+        Ok(runtime) => run(runtime, args, None),
         Err(exit) => exit,
     }
 }
 
+/// Runs a dispatcher to its end, or executes the program that takes its place.
+pub(super) fn run(runtime: Runtime, args: StartArgs, upstream: Option<Upstream>) -> Exit {
+    match runtime.block_on(serve(args, upstream)) {
+        Ok(Served::Replaced(successor)) => successor.take_over(runtime),
+        Ok(Served::Ended(exit)) | Err(exit) => exit,
+    }
+}
+
+/// How a dispatcher's service ended.
+enum Served {
+    Ended(Exit),
+    /// This process is to execute another program.
+    Replaced(Successor),
+}
+
 /// Runs a dispatcher; one that has an upstream lends its executors to that.
-pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result<Exit, Exit> {
+async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result<Served, Exit> {
+    let own = OwnProgram::find();
     let dir = args.directory()?;
     let access_path = dir.join("access.json");
     if args.no_journal && !args.provision.is_empty() {
@@ -220,14 +242,24 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
     let fallbacks = args.fallbacks().map_err(Exit::usage)?;
     let before = ListenAddress::load(&dir).map_err(Exit::failure)?;
     let Listen { mut listening, any_port, moved } = resolve(&args, before)?;
-    let page = args.web.as_deref().map(|text| crate::web::listen(text, args.force));
-    let page = page.transpose().map_err(Exit::usage)?;
     let collector = args.otlp.as_deref().map(otlp::target).transpose().map_err(Exit::usage)?;
     let every = Duration::from_micros(args.otlp_every);
     if every < OTLP_EVERY_MIN {
         return Err(Exit::usage("--otlp-every takes 1s or more"));
     }
     let (listen, level) = (listening.listen, listening.level);
+    let inherited = match args.takes_over {
+        Some(TakesOver::Check) => {
+            return successor::check(&args, &dir, upstream.is_some()).map(Served::Ended);
+        }
+        Some(TakesOver::Serve) => {
+            successor::reap_inherited();
+            successor::inherited_listener()
+        }
+        None => None,
+    };
+    let page = args.web.as_deref().map(|text| crate::web::listen(text, args.force));
+    let page = page.transpose().map_err(Exit::usage)?;
     let log = log_to_stderr();
     // The journal's lock keeps a second dispatcher out of this directory, so
     // it comes before everything that writes there.
@@ -252,7 +284,13 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
     let (handle, stopped) = falkon_dispatcher::start(options).map_err(Exit::failure)?;
     let identity = handle.identity().expect("it was started with one").clone();
     let acceptor = falkon_dispatcher::acceptor(&identity, level).map_err(Exit::failure)?;
-    let listener = listen_at(listen).or_else(|error| match error.kind() {
+    let is_there =
+        |socket: &std::net::TcpListener| socket.local_addr().is_ok_and(|address| address == listen);
+    let listener = match inherited.filter(is_there) {
+        Some(socket) => TcpListener::from_std(socket),
+        None => listen_at(listen),
+    };
+    let listener = listener.or_else(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse if any_port => listen_at((listen.ip(), 0).into()),
         _ => Err(error),
     });
@@ -312,6 +350,9 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
         access_path.display()
     ));
     args.serves(if upstream.is_some() { "relay" } else { "dispatcher" })?;
+    let wishes = handle.restarts().await;
+    let socket = listener.as_fd().try_clone_to_owned().ok();
+    let examining = tokio::spawn(own.examine_all(handle.clone(), wishes));
     let serving = tokio::spawn(handle.clone().serve(listener, acceptor, args.concentrators));
     let machine_durable = args.is_machine_durable();
     let lending = upstream.map(|upstream| upstream.lend(&handle, level, &dir, machine_durable));
@@ -326,7 +367,7 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
         ended = &mut lending => {
             handle.stop().await;
             stopped.await.ok();
-            return ended;
+            return ended.map(Served::Ended);
         }
         () = interrupts.next() => {
             log("stopping; it continues when started again with the same directory");
@@ -336,8 +377,12 @@ pub(super) async fn serve(args: StartArgs, upstream: Option<Upstream>) -> Result
     };
     serving.abort();
     match how {
-        Ok(Stopped::Asked) => Ok(Exit::Success),
-        Ok(Stopped::JournalFailed) => Ok(Exit::Failure),
+        Ok(Stopped::Asked) => Ok(Served::Ended(Exit::Success)),
+        Ok(Stopped::Replaced) => match examining.await {
+            Ok(Some(successor)) => Ok(Served::Replaced(successor.listening_at(socket))),
+            Ok(None) | Err(_) => Err(Exit::failure("the program to be restarted is not known")),
+        },
+        Ok(Stopped::JournalFailed) => Ok(Served::Ended(Exit::Failure)),
         Err(_) => Err(Exit::failure("the dispatcher has ended unexpectedly")),
     }
 }

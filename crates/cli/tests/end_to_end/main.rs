@@ -42,6 +42,7 @@ mod provision;
 mod relays;
 mod replay;
 mod report;
+mod restart;
 mod results;
 mod resume;
 mod retry;

@@ -12,7 +12,9 @@ use falkon_core::provision;
 use falkon_core::result::Stream;
 use falkon_core::tail::{OutputQuestion, Tail, TailQuestion};
 use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, TaskKey, UserId};
-use falkon_wire::message::{FromClient, Status, TaskInfo, Ticket, ToClient, UserAsk, UserStatus};
+use falkon_wire::message::{
+    FromClient, RestartAsk, Status, TaskInfo, Ticket, ToClient, UserAsk, UserStatus,
+};
 use falkon_wire::provision::{ProvisionAsk, ProvisionStatus};
 use std::sync::{Arc, OnceLock};
 
@@ -526,6 +528,18 @@ impl Client {
     /// The connection is lost, or the dispatcher refuses.
     pub async fn stop(&self) -> Result<(), ClientError> {
         done(self.ask(|request| FromClient::Stop { request }).await?)
+    }
+
+    /// Replaces the dispatcher's program, or asks which it is. Returns the version that runs,
+    /// and the one that takes its place now, if one does.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn program(&self, ask: RestartAsk) -> Result<(String, Option<String>), ClientError> {
+        match self.ask(|request| FromClient::Restart { request, ask }).await? {
+            ToClient::Program { version, next, .. } => Ok((version, next)),
+            other => Err(unexpected(other)),
+        }
     }
 }
 

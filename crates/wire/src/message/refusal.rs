@@ -61,6 +61,9 @@ pub enum Refusal {
     /// The question about users is refused; why.
     #[error(transparent)]
     User(UserError),
+    /// The dispatcher goes on as it is, and no other program takes its place; why.
+    #[error("it goes on as it is: {0}")]
+    Restart(String),
 }
 wire_enum!(Refusal {
     0 => Request(error),
@@ -75,4 +78,5 @@ wire_enum!(Refusal {
     9 => NoEvents,
     10 => OwnerOnly(what),
     11 => User(error),
+    12 => Restart(why),
 });

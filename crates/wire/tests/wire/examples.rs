@@ -9,6 +9,7 @@ mod provision;
 mod reaches;
 mod records;
 mod refusals;
+mod restart;
 mod users;
 
 use data::{cache_state, found_object, object_status, placed};
@@ -491,6 +492,7 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
     .into_iter()
     .chain(reaches::all())
     .chain(users::asked())
+    .chain(restart::asked())
     .chain(provision::asks().into_iter().map(|(name, ask)| (name, Provision { request, ask })))
     .collect()
 }
@@ -653,6 +655,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
     let refused = |(name, reason)| (name, ToClient::Refused { request, reason });
     messages.extend(refusals::all().into_iter().map(refused));
     messages.extend(users::answers());
+    messages.push(restart::answer());
     messages
 }
 

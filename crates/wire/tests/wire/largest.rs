@@ -33,7 +33,7 @@ use falkon_core::task::{
 use falkon_wire::codec::Wire;
 use falkon_wire::hidden::Hidden;
 use falkon_wire::message::{
-    FromClient, FromExecutor, Refusal, Status, Ticket, ToClient, ToExecutor, UserAsk,
+    FromClient, FromExecutor, Refusal, RestartAsk, Status, Ticket, ToClient, ToExecutor, UserAsk,
 };
 use std::sync::Arc;
 
@@ -276,6 +276,7 @@ fn the_largest_message_of_every_kind_from_a_client_fits_a_frame() {
         FromClient::TellPart { number: NUMBER, answer: part() },
         FromClient::LetGo { request, objects: let_go() },
         FromClient::User { request, ask: UserAsk::Access { name: name() } },
+        FromClient::Restart { request, ask: RestartAsk::Replace { program: Some(url()) } },
     ];
     all_fit("from a client", MESSAGE_BYTES_MAX, &all);
 }
@@ -368,6 +369,7 @@ fn the_largest_message_of_every_kind_to_a_client_fits_a_frame() {
         },
         ToClient::Status { request, status: Status::default() },
         ToClient::Users { request, users: Vec::new() },
+        ToClient::Program { request, version: name(), next: Some(name()) },
         ToClient::User { request, user: UserId(NUMBER), secret: Hidden(vec![7; 32]) },
         ToClient::Tasks { request, tasks: Vec::new() },
         ToClient::Provision { request, status: Default::default() },

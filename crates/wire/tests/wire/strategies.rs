@@ -8,6 +8,7 @@ mod options;
 mod provision;
 mod records;
 mod relays;
+mod restart;
 mod status;
 mod users;
 
@@ -402,6 +403,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         text().prop_map(Refusal::Unreadable),
         (object_id(), shared_text()).prop_map(|(id, url)| Refusal::WrongId { id, url }),
         users::refusal(),
+        text().prop_map(Refusal::Restart),
     ]
 }
 
@@ -445,6 +447,7 @@ pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
         number().prop_map(|request| FromClient::Stop { request }),
         relays::request(),
         users::request(),
+        restart::request(),
         (number(), option::of(instance()), option::of(executor()), text(), option::of(object_id()))
             .prop_map(|(request, instance, executor, prefix, after)| FromClient::Objects {
                 request,
@@ -511,6 +514,7 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
             .prop_map(|(request, status)| ToClient::Provision { request, status }),
         relays::answer(),
         users::answer(),
+        restart::answer(),
     ]
 }
 

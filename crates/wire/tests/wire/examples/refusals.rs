@@ -25,6 +25,7 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
     let no_room = RequestError::NoRoom { directory, free_bytes, wanted_bytes };
     let mut all = vec![
         ("no_room", Refusal::Request(no_room)),
+        ("not_restarted", Refusal::Restart("there is no program at /opt/falkon".to_owned())),
         ("no_instance", Refusal::Request(RequestError::NoInstance(INSTANCE))),
         ("no_executor", Refusal::Request(RequestError::NoExecutor(ExecutorId(3)))),
         ("sealed", Refusal::Request(RequestError::Sealed(INSTANCE))),
