@@ -8,7 +8,7 @@ use falkon_core::dispatch::{ConnectionId, Reply, Retried};
 use falkon_net::secure::{FRAME_BYTES_MAX, Role};
 use falkon_wire::codec::Wire;
 use falkon_wire::hidden::Hidden;
-use falkon_wire::message::{FromClient, Refusal, ToClient, UserAsk};
+use falkon_wire::message::{BelowAsk, FromClient, Refusal, ToClient, UserAsk};
 use falkon_wire::provision::ProvisionAsk;
 
 /// Answers that wait for one peer before it gets no more of them.
@@ -36,6 +36,7 @@ pub(super) fn is_question(message: &FromClient) -> bool {
             | FromClient::AskTail { .. }
             | FromClient::ReadOutput { .. }
             | FromClient::ReadPart { .. }
+            | FromClient::Below { ask: BelowAsk::Read(_), .. }
             | FromClient::Subtree { .. }
             | FromClient::User { ask: UserAsk::List, .. }
             | FromClient::Provision { ask: ProvisionAsk::Status { .. }, .. }

@@ -615,7 +615,7 @@ impl Driver {
                 }
                 Action::Reply { connection, request, reply } => {
                     // What a task has written is long, and its reader may be slow.
-                    let is_long = matches!(reply, Reply::Tail(_));
+                    let is_long = matches!(reply, Reply::Tail(_) | Reply::Part(_));
                     let message = self.answer(connection, request, reply);
                     match is_long {
                         true => self.answer_question(connection, request, message),

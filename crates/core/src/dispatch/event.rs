@@ -6,6 +6,7 @@ use super::{
     AccessError, Expiry, InstanceOptions, Join, JoinError, LetGo, Order, Record, RequestError,
     Retried, Selection, Update, UserLimits,
 };
+use crate::data::object::ObjectId;
 use crate::gang::GangToken;
 use crate::part::{PartAnswer, PartQuestion};
 use crate::provision::Waiting;
@@ -219,6 +220,26 @@ pub enum Event {
         request: u64,
         /// The question.
         question: PartQuestion,
+    },
+    /// A client asks for a part of an object that it may read, and that executors below relays
+    /// hold. The answer is [`Reply::Part`].
+    ReadFromRelays {
+        /// Who asks.
+        connection: ConnectionId,
+        /// The number of the request, which its reply repeats.
+        request: u64,
+        /// The question.
+        question: PartQuestion,
+    },
+    /// A client has an object dropped that it may have dropped, wherever executors below relays
+    /// hold it. The answer is [`Reply::Done`].
+    DropBelow {
+        /// Who asks.
+        connection: ConnectionId,
+        /// The number of the request, which its reply repeats.
+        request: u64,
+        /// The object.
+        object: ObjectId,
     },
     /// A relay that lends the executors here takes questions for the dispatcher above it. The
     /// answer, when there are some, is [`Reply::Parts`].
