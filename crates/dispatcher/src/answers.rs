@@ -99,7 +99,9 @@ impl Driver {
             Reply::Tail(Err(error)) => {
                 ToClient::Refused { request, reason: Refusal::Access(error) }
             }
-            Reply::Part(answer) => ToClient::Part { request, answer },
+            Reply::Part(answer) | Reply::PartForClient(answer) => {
+                ToClient::Part { request, answer }
+            }
             Reply::Parts(questions) => ToClient::Parts { request, questions },
             Reply::Forgotten(names) => ToClient::Forgotten { request, names },
             Reply::Done => ToClient::Done { request },

@@ -222,7 +222,7 @@ pub enum Event {
         question: PartQuestion,
     },
     /// A client asks for a part of an object that it may read, and that executors below relays
-    /// hold. The answer is [`Reply::Part`].
+    /// hold. The answer is [`Reply::PartForClient`].
     ReadFromRelays {
         /// Who asks.
         connection: ConnectionId,
@@ -398,8 +398,10 @@ pub enum Reply {
     Retried(Retried),
     /// What a task below a relay has written, or why that is not known.
     Tail(Result<Tail, AccessError>),
-    /// A part of an object.
+    /// A part of an object, for a relay.
     Part(PartAnswer),
+    /// A part of an object, for a client, which may be slow to read.
+    PartForClient(PartAnswer),
     /// Questions for parts of objects, with their numbers, and answered with
     /// [`Event::PartTold`].
     Parts(Vec<(u64, PartQuestion)>),

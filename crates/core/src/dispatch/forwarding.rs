@@ -301,8 +301,11 @@ impl Dispatcher {
             Asker::Below(connection, number) => {
                 self.outbound.push(Action::Part { connection, number, answer });
             }
-            Asker::Above(connection, request) | Asker::Client(connection, request) => {
+            Asker::Above(connection, request) => {
                 self.reply(connection, request, Reply::Part(answer));
+            }
+            Asker::Client(connection, request) => {
+                self.reply(connection, request, Reply::PartForClient(answer));
             }
         }
     }

@@ -82,6 +82,10 @@ fn said(dispatcher: &mut Dispatcher) -> Said {
                 said.answers.push((connection, number, answer));
             }
             Action::Reply { connection, request, reply: Reply::Part(answer) } => {
+                assert_ne!(connection, CLIENT);
+                said.answers.push((connection, request, answer));
+            }
+            Action::Reply { connection, request, reply: Reply::PartForClient(answer) } => {
                 said.answers.push((connection, request, answer));
             }
             Action::Reply { connection, reply: Reply::Parts(questions), .. } => {
