@@ -19,7 +19,7 @@ const FAILURE: i32 = 3;
 /// Lines of an object of many parts.
 const LINES: u64 = 600_000;
 
-/// What tasks leave that write so many lines.
+/// So many lines, as tasks write them.
 fn lines(count: u64) -> String {
     (1..=count).map(|line| format!("{line}\n")).collect()
 }
@@ -38,7 +38,7 @@ fn leave(site: &Site, access: &Access<'_>, places: &[&str], args: &[&str]) -> St
     id
 }
 
-/// What holds the object of this key.
+/// The executors and relays that hold the object of this key.
 fn holders(access: &Access<'_>, key: &str) -> Vec<String> {
     let ran = access.run_sub(&["data", "where"], &["--json", &format!("cache:{key}")]);
     let Some(found) = ran.results().pop() else { return Vec::new() };
