@@ -57,10 +57,10 @@ pub(super) fn is_not_held(error: &ClientError) -> bool {
 
 /// The relays among the holders of an object: those that cannot be gone to, and are not among
 /// the executors that can.
-pub(super) fn relays<'a>(
-    holders: &'a [HolderStatus],
+pub(super) fn relays(
+    holders: &[HolderStatus],
     reached: impl Fn(ExecutorId) -> bool,
-) -> Vec<&'a HolderStatus> {
+) -> Vec<&HolderStatus> {
     holders.iter().filter(|holder| holder.holds && !reached(holder.executor)).collect()
 }
 
