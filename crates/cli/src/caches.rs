@@ -6,6 +6,7 @@ mod forget;
 mod list;
 mod mount;
 mod name;
+mod through;
 mod transfer;
 mod version;
 
@@ -21,6 +22,9 @@ use std::time::Duration;
 
 /// The longest time until a message of an executor has reached the dispatcher.
 const HEARD_MS_MAX: u64 = 5_000;
+/// The longest time until an executor below relays has dropped an object that nothing uses, and
+/// the dispatcher knows.
+const BELOW_MS_MAX: u64 = 15_000;
 /// Pause before it is asked again.
 const HEARD_PAUSE_MS: u64 = 10;
 
@@ -118,6 +122,7 @@ impl Asking {
 /// Asks until an executor's message has reached the dispatcher; gives up after
 /// a while, as the dispatcher may not receive it for other reasons.
 async fn until_heard(
+    limit_ms: u64,
     mut is_heard: impl AsyncFnMut() -> Result<bool, ClientError>,
 ) -> Result<(), ClientError> {
     let all = async {
@@ -126,5 +131,5 @@ async fn until_heard(
         }
         Ok(())
     };
-    tokio::time::timeout(Duration::from_millis(HEARD_MS_MAX), all).await.unwrap_or(Ok(()))
+    tokio::time::timeout(Duration::from_millis(limit_ms), all).await.unwrap_or(Ok(()))
 }

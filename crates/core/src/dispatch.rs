@@ -315,6 +315,12 @@ impl Dispatcher {
             Event::ReadPartBelow { connection, request, question } => {
                 self.read_part(Asker::Above(connection, request), question);
             }
+            Event::ReadFromRelays { connection, request, question } => {
+                self.read_part(Asker::Client(connection, request), question);
+            }
+            Event::DropBelow { connection, request, object } => {
+                self.drop_below((connection, request), object);
+            }
             Event::AwaitParts { connection, request } => self.await_parts(connection, request),
             Event::PartTold { connection, number, answer } => {
                 self.part_told(connection, number, answer);

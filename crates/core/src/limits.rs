@@ -92,6 +92,11 @@ pub const PART_REQUESTS_MAX: usize = 512;
 /// Parts of objects that one connection has asked for, or is to give, and that have not come
 /// yet.
 pub const PEER_PART_REQUESTS_MAX: usize = 32;
+/// Parts of objects that one client has asked for and that have not come yet.
+pub const CLIENT_PART_REQUESTS_MAX: usize = 16;
+/// Parts of objects that all clients have asked for and that have not come yet: the rest of
+/// [`PART_REQUESTS_MAX`] is for tasks.
+pub const CLIENTS_PART_REQUESTS_MAX: usize = 128;
 /// How long a holder may take for a part of an object.
 pub const PART_ANSWER_MICROS_MAX: u64 = 20_000_000;
 /// Gangs for which secrets are drawn at once.

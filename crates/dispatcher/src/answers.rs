@@ -8,7 +8,7 @@ use falkon_core::dispatch::{ConnectionId, Reply, Retried};
 use falkon_net::secure::{FRAME_BYTES_MAX, Role};
 use falkon_wire::codec::Wire;
 use falkon_wire::hidden::Hidden;
-use falkon_wire::message::{FromClient, Refusal, RestartAsk, ToClient, UserAsk};
+use falkon_wire::message::{BelowAsk, FromClient, Refusal, RestartAsk, ToClient, UserAsk};
 use falkon_wire::provision::ProvisionAsk;
 
 /// Answers that wait for one peer before it gets no more of them.
@@ -36,6 +36,7 @@ pub(super) fn is_question(message: &FromClient) -> bool {
             | FromClient::AskTail { .. }
             | FromClient::ReadOutput { .. }
             | FromClient::ReadPart { .. }
+            | FromClient::Below { ask: BelowAsk::Read(_), .. }
             | FromClient::Subtree { .. }
             | FromClient::User { ask: UserAsk::List, .. }
             | FromClient::Restart { ask: RestartAsk::Version, .. }
@@ -99,7 +100,9 @@ impl Driver {
             Reply::Tail(Err(error)) => {
                 ToClient::Refused { request, reason: Refusal::Access(error) }
             }
-            Reply::Part(answer) => ToClient::Part { request, answer },
+            Reply::Part(answer) | Reply::PartForClient(answer) => {
+                ToClient::Part { request, answer }
+            }
             Reply::Parts(questions) => ToClient::Parts { request, questions },
             Reply::Forgotten(names) => ToClient::Forgotten { request, names },
             Reply::Done => ToClient::Done { request },

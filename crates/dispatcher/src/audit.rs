@@ -8,7 +8,7 @@ use falkon_core::result::shortened;
 use falkon_core::task::{InstanceId, Time, UserId};
 use falkon_net::Log;
 use falkon_net::secure::Role;
-use falkon_wire::message::{FromClient, RestartAsk, ToClient, UserAsk};
+use falkon_wire::message::{BelowAsk, FromClient, RestartAsk, ToClient, UserAsk};
 use falkon_wire::provision::ProvisionAsk;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -94,6 +94,9 @@ impl Action {
             }
             FromClient::Reach { object, purpose: Purpose::Drop { .. }, instance, .. } => {
                 with("drop", instance.map(|id| id.0), None, object.url.to_string())
+            }
+            FromClient::Below { ask: BelowAsk::Drop { object, .. }, instance, .. } => {
+                with("drop", instance.map(|id| id.0), None, object.to_string())
             }
             FromClient::Provision { ask: ProvisionAsk::Status { .. }, .. } => None,
             FromClient::Provision { .. } => plain("provision", String::new()),

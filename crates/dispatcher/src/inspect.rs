@@ -7,8 +7,8 @@ use falkon_core::data::declared::CacheRoom;
 use falkon_core::data::object::Object;
 use falkon_core::data::stage::CacheState;
 use falkon_core::dispatch::{
-    Begun, ConnectionId, Dispatcher, ExecutorView, Expiry, InstanceView, Lifetime, Purpose, Scope,
-    Standing, Subtree, Whereabouts,
+    Begun, ConnectionId, Dispatcher, Event, ExecutorView, Expiry, InstanceView, Lifetime, Purpose,
+    Scope, Standing, Subtree, Whereabouts,
 };
 use falkon_core::result::Stream;
 use falkon_core::task::{InstanceId, Rows, TaskId, Time};
@@ -17,8 +17,8 @@ use falkon_net::secure::{Claims, VisitPurpose};
 use falkon_wire::codec::Wire;
 use falkon_wire::command::Template;
 use falkon_wire::message::{
-    CacheStatus, ExecutorStatus, InstanceStatus, Refusal, Status, TASKS_ASKED_MAX, TaskInfo,
-    ToClient,
+    BelowAsk, CacheStatus, ExecutorStatus, InstanceStatus, Refusal, Status, TASKS_ASKED_MAX,
+    TaskInfo, ToClient,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -153,6 +153,29 @@ impl Driver {
             }
             Err(error) => ToClient::Refused { request, reason: Refusal::Access(error) },
         }
+    }
+
+    /// What a client asks of an object below relays, if it may go to executors with it.
+    pub(super) fn below(
+        &self,
+        connection: ConnectionId,
+        request: u64,
+        scope: Scope,
+        ask: BelowAsk,
+    ) -> Result<Event, Refusal> {
+        // As when it is asked whom to go to.
+        if self.identity.is_none() {
+            return Err(Refusal::NotAllowed);
+        }
+        let (object, purpose) = match &ask {
+            BelowAsk::Read(question) => (question.object, Purpose::Get),
+            BelowAsk::Drop { object, force } => (*object, Purpose::Drop { force: *force }),
+        };
+        self.core.reach_below(scope, object, purpose).map_err(Refusal::Access)?;
+        Ok(match ask {
+            BelowAsk::Read(question) => Event::ReadFromRelays { connection, request, question },
+            BelowAsk::Drop { object, .. } => Event::DropBelow { connection, request, object },
+        })
     }
 
     /// A ticket for what a task wrote, and where to go with it.

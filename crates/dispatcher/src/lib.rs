@@ -589,8 +589,8 @@ impl Driver {
                     }
                 }
                 Action::Reply { connection, request, reply } => {
-                    // What a task has written is long, and its reader may be slow.
-                    let is_long = matches!(reply, Reply::Tail(_));
+                    // It is long, and its reader may be slow.
+                    let is_long = matches!(reply, Reply::Tail(_) | Reply::PartForClient(_));
                     let message = self.answer(connection, request, reply);
                     match is_long {
                         true => self.answer_question(connection, request, message),

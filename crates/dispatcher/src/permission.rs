@@ -5,7 +5,7 @@ use super::peer::Peer;
 use falkon_core::dispatch::{Explained, Obstacle, Purpose, RequestError, Scope};
 use falkon_core::task::{InstanceId, UserId};
 use falkon_net::secure::Role;
-use falkon_wire::message::{FromClient, Refusal};
+use falkon_wire::message::{BelowAsk, FromClient, Refusal};
 
 /// The instance that a message is about, if it is about one.
 fn instance_of(message: &FromClient) -> Option<InstanceId> {
@@ -31,7 +31,8 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         FromClient::Status { instance, .. }
         | FromClient::Objects { instance, .. }
         | FromClient::Find { instance, .. }
-        | FromClient::Reach { instance, .. } => *instance,
+        | FromClient::Reach { instance, .. }
+        | FromClient::Below { instance, .. } => *instance,
         FromClient::Create { .. }
         | FromClient::Forget { .. }
         | FromClient::Events { .. }
@@ -86,6 +87,7 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Drain { request, .. }
         | FromClient::User { request, .. }
         | FromClient::Restart { request, .. }
+        | FromClient::Below { request, .. }
         | FromClient::Stop { request } => Some(*request),
         FromClient::Acknowledge { .. } | FromClient::Unmet { .. } | FromClient::TellPart { .. } => {
             None
@@ -98,7 +100,7 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
 fn allows(role: Role, own: &Known, message: &FromClient) -> bool {
     let about = instance_of(message);
     let asks = matches!(message, FromClient::Objects { .. } | FromClient::Find { .. });
-    let reaches = matches!(message, FromClient::Reach { .. });
+    let reaches = matches!(message, FromClient::Reach { .. } | FromClient::Below { .. });
     // An object that is put into a cache serves all who may submit.
     let puts = matches!(message, FromClient::Reach { purpose: Purpose::Put, .. });
     // To go before others is not for those others' peers to decide.
@@ -216,8 +218,11 @@ pub(super) fn judge(
         | FromClient::Status { .. }
         | FromClient::Objects { .. }
         | FromClient::Find { .. }
-        | FromClient::Reach { purpose: Purpose::Get | Purpose::Put, .. } => Ok(()),
-        FromClient::Reach { .. } => only_owner("drop objects that were put into caches"),
+        | FromClient::Reach { purpose: Purpose::Get | Purpose::Put, .. }
+        | FromClient::Below { ask: BelowAsk::Read(_), .. } => Ok(()),
+        FromClient::Reach { .. } | FromClient::Below { .. } => {
+            only_owner("drop objects that were put into caches")
+        }
         FromClient::Events { .. } | FromClient::ExplainIdle { .. } if reads => Ok(()),
         FromClient::Events { .. } | FromClient::ExplainIdle { .. } => {
             only_owner("see what happens to the tasks of all")

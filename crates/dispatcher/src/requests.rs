@@ -168,6 +168,17 @@ impl Driver {
                 self.answer_question(connection, request, answer);
                 return;
             }
+            FromClient::Below { request, instance, ask } => {
+                let scope = permission::reach_scope(peer.role, instance);
+                match self.below(connection, request, scope, ask) {
+                    Ok(event) => event,
+                    Err(reason) => {
+                        let answer = ToClient::Refused { request, reason };
+                        self.answer_question(connection, request, answer);
+                        return;
+                    }
+                }
+            }
             FromClient::ReachOutput { request, instance, task, stream } => {
                 let answer = self.reach_output(request, instance, task, stream);
                 self.answer_question(connection, request, answer);

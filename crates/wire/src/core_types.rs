@@ -167,6 +167,7 @@ wire_enum!(AccessError {
     10 => Below(relay),
     11 => Unreached { executor, why },
     12 => Away(name),
+    13 => OfOthers,
 });
 wire_struct!(TaskKey { instance, task });
 wire_struct!(TailQuestion { task, stream, from, patience_ms });

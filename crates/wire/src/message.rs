@@ -3,7 +3,9 @@
 //! A connection carries frames; a frame carries one message. Requests carry a
 //! number that comes back in the answer; a client may have many under way.
 
+mod below;
 mod executor;
+mod number;
 mod refusal;
 mod restart;
 mod secrecy;
@@ -11,14 +13,16 @@ mod status;
 mod ticket;
 mod user;
 
+pub use below::BelowAsk;
 pub use executor::{FromExecutor, ToExecutor};
+pub use number::request_number;
 pub use refusal::Refusal;
 pub use restart::RestartAsk;
 pub use status::{CacheStatus, ExecutorStatus, InstanceStatus, Status, TaskInfo};
 pub use ticket::Ticket;
 pub use user::{UserAsk, UserError, UserStatus};
 
-use crate::codec::{Decoder, wire_enum};
+use crate::codec::wire_enum;
 use crate::hidden::Hidden;
 use crate::provision::{ProvisionAsk, ProvisionStatus};
 use falkon_core::data::object::{Object, ObjectId};
@@ -360,6 +364,16 @@ pub enum FromClient {
         /// What.
         ask: ProvisionAsk,
     },
+    /// Ask something about an object that executors below relays hold. Answers: see
+    /// [`BelowAsk`].
+    Below {
+        /// Comes back in the answer.
+        request: u64,
+        /// The instance whose tasks read or write the object.
+        instance: Option<InstanceId>,
+        /// What.
+        ask: BelowAsk,
+    },
     /// Ask something about the dispatcher's users. Answers: see [`UserAsk`].
     User {
         /// Comes back in the answer.
@@ -414,20 +428,8 @@ wire_enum!(FromClient {
     34 => LetGo { request, objects },
     35 => User { request, ask },
     36 => Restart { request, ask },
+    37 => Below { request, instance, ask },
 });
-
-/// The number of a request, from the beginning of a message that need not be
-/// whole or readable otherwise; none of a message that has no answer.
-#[must_use]
-pub fn request_number(head: &[u8]) -> Option<u64> {
-    let mut from = Decoder::new(head);
-    // Cut short, a message may have fewer bytes than values.
-    let tag = from.array_head().and_then(|_| from.uint()).ok()?;
-    (tag != ACKNOWLEDGE).then(|| from.uint().ok()).flatten()
-}
-
-/// The tag of the message that has no answer, and so no number.
-const ACKNOWLEDGE: u64 = 4;
 
 /// Tasks described in one answer.
 pub const TASKS_ASKED_MAX: u64 = 1000;

@@ -51,7 +51,8 @@ fn show(args: &MountArgs) -> Result<Exit, Exit> {
         refused(error, "`falkon data get` copies an object to a file without FUSE")
     })?;
     let (files, path) = (tree.files(), mounted.path().to_owned());
-    let place = Place { access, instance, runtime: runtime.handle().clone() };
+    let (runtime_here, client) = (runtime.handle().clone(), Default::default());
+    let place = Place { access, instance, runtime: runtime_here, client };
     let shelf = Arc::new(Shelf::new(tree, place));
     // The event loop carries the bytes, until nobody reads any more.
     let (ending, ended) = oneshot::channel::<()>();

@@ -1,23 +1,25 @@
 //! `falkon data put`, `get` and `rm`: between here and executors, past the
-//! dispatcher.
+//! dispatcher, and below relays through it.
 
-mod fetch;
+pub(super) mod fetch;
 mod file;
 
 use super::find::{find, find_one};
 use super::list::json_line;
-use super::{Asking, Caches, until_heard};
+use super::{Asking, BELOW_MS_MAX, Caches, HEARD_MS_MAX, through, until_heard};
 use crate::access::AccessArgs;
 use crate::exit::{Exit, say};
 use crate::query::print;
 use crate::results::staged::bytes_text;
 use clap::Args;
 use falkon_core::data::object::Object;
-use falkon_core::dispatch::{Access, FoundObject, Purpose};
+use falkon_core::dispatch::{Access, FoundObject, HolderStatus, Purpose};
 use falkon_core::task::ExecutorId;
 use falkon_data::peer::{Peer, PeerError, VisitError, Visitor};
+use falkon_net::client::ClientError;
 use falkon_net::ids::object_id;
 use falkon_wire::declared::CACHE_SCHEME;
+use falkon_wire::message::Refusal;
 use serde::Serialize;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -153,7 +155,7 @@ async fn put_one(caches: &Caches, path: &Path, key: &str, replicas: usize) -> Re
         let held = |id| holders.iter().any(|found| found.holds && found.executor == id);
         Ok(taken.iter().all(|id| held(*id)))
     };
-    until_heard(is_heard).await.map_err(Exit::client)?;
+    until_heard(HEARD_MS_MAX, is_heard).await.map_err(Exit::client)?;
     if taken.len() >= replicas {
         return Ok(object);
     }
@@ -186,9 +188,7 @@ pub(super) fn peer(access: &Access) -> Peer {
 }
 
 /// The error for an operation on an object that the dispatcher refused.
-fn refused(name: &str, error: falkon_net::client::ClientError) -> Exit {
-    use falkon_net::client::ClientError;
-    use falkon_wire::message::Refusal;
+fn refused(name: &str, error: ClientError) -> Exit {
     match error {
         ClientError::Refused(Refusal::Access(error)) => Exit::usage(format!("{name}: {error}")),
         error => Exit::client(error),
@@ -210,12 +210,12 @@ pub(super) fn get(args: &GetArgs) -> Exit {
     args.asking.ask(async |caches: &Caches| {
         let found = find_one(caches, &args.object).await?;
         let object = object_of(&found);
-        let asked = caches.client.reach(caches.instance, &object, Purpose::Get).await;
-        let (ticket, access) = asked.map_err(|error| refused(&args.object, error))?;
-        let visitor = Visitor::new(caches.level, Purpose::Get.into(), object.id, &ticket);
+        let (client, instance) = (&caches.client, caches.instance);
+        let sources = fetch::sources(client, caches.level, instance, &object, &found.holders);
+        let sources = sources.await.map_err(|error| refused(&args.object, error))?;
         let path = args.file.as_deref().filter(|path| *path != Path::new("-"));
         let target = file::Target::new(path)?;
-        fetch::fetch(&visitor, &access, &object, target.file(), &args.object).await?;
+        fetch::fetch(&sources, &object, target.file(), &args.object).await?;
         target.finish()
     })
 }
@@ -250,12 +250,34 @@ async fn remove_one(
     let object = object_of(found);
     let purpose = Purpose::Drop { force };
     let asked = caches.client.reach(caches.instance, &object, purpose).await;
-    let (ticket, access) = asked.map_err(|error| refused(name, error))?;
-    let visitor = Visitor::new(caches.level, purpose.into(), object.id, &ticket);
-    let mut gone: Vec<ExecutorId> = Vec::new();
+    let (visitor, access) = match asked {
+        Ok((ticket, access)) => {
+            let visitor = Visitor::new(caches.level, purpose.into(), object.id, &ticket);
+            (Some(visitor), access)
+        }
+        Err(error) if through::is_not_held(&error) => (None, Vec::new()),
+        Err(error) => return Err(refused(name, error)),
+    };
+    let reached = |id: ExecutorId| access.iter().any(|access| access.executor == id);
+    let mut relays = through::relays(&found.holders, reached);
     let mut exit = Ok(());
+    if !relays.is_empty() {
+        match caches.client.drop_below(caches.instance, object.id, force).await {
+            Ok(()) => {}
+            // It may have gone by itself.
+            Err(error) if through::is_not_held(&error) => {}
+            Err(ClientError::Refused(Refusal::Access(error))) => {
+                for relay in relays.drain(..) {
+                    let at = format!("below the relay {}", relay.name);
+                    exit = Err(stays(name, &object, &at, &error.to_string()));
+                }
+            }
+            Err(error) => return Err(Exit::client(error)),
+        }
+    }
+    let mut gone: Vec<ExecutorId> = Vec::new();
     let mut is_far = false;
-    for access in &access {
+    for (visitor, access) in visitor.iter().flat_map(|one| access.iter().map(move |to| (one, to))) {
         let result = match access.serves.address.is_empty() {
             true => Err("it is not connected, or cannot be reached".to_owned()),
             false => match visitor.drop_object(&peer(access)).await {
@@ -270,19 +292,46 @@ async fn remove_one(
         match result {
             Ok(()) => gone.push(access.executor),
             Err(reason) => {
-                let size = object.size.map(bytes_text).unwrap_or_default();
-                say(format_args!("{name} ({size}) stays on executor {}: {reason}", access.name));
-                exit = Err(Exit::Usage);
+                let at = format!("on executor {}", access.name);
+                exit = Err(stays(name, &object, &at, &reason));
             }
         }
     }
     advise(is_far);
-    let is_heard = async || {
+    let holders = async || {
         let (found, _) = caches.client.find(caches.instance, &object.id.to_string()).await?;
-        let holders = found.first().map_or(&[][..], |found| &found.holders);
-        let still = |id| holders.iter().any(|found| found.holds && found.executor == id);
-        Ok(!gone.iter().any(|id| still(*id)))
+        let holders = found.into_iter().next().map_or_else(Vec::new, |found| found.holders);
+        let held = holders.into_iter().filter(|holder| holder.holds);
+        Ok::<_, ClientError>(held.collect::<Vec<HolderStatus>>())
     };
-    until_heard(is_heard).await.map_err(Exit::client)?;
+    let is_heard = async || {
+        let holders = holders().await?;
+        Ok(!holders.iter().any(|holder| gone.contains(&holder.executor)))
+    };
+    until_heard(HEARD_MS_MAX, is_heard).await.map_err(Exit::client)?;
+    if relays.is_empty() {
+        return exit;
+    }
+    let is_relay = |holder: &HolderStatus| relays.iter().any(|one| one.executor == holder.executor);
+    // A relay that is not connected hears of it later, or never.
+    let is_heard = async || {
+        let holders = holders().await?;
+        Ok(!holders.iter().any(|holder| is_relay(holder) && holder.connected))
+    };
+    until_heard(BELOW_MS_MAX, is_heard).await.map_err(Exit::client)?;
+    for holder in holders().await.map_err(Exit::client)?.iter().filter(|one| is_relay(one)) {
+        let reason = match holder.connected {
+            true => "it is in use there, or that it is gone is not known yet",
+            false => "the relay is not connected",
+        };
+        exit = Err(stays(name, &object, &format!("below the relay {}", holder.name), reason));
+    }
     exit
+}
+
+/// Says that a copy stays, and why.
+fn stays(name: &str, object: &Object, at: &str, reason: &str) -> Exit {
+    let size = object.size.map(bytes_text).unwrap_or_default();
+    say(format_args!("{name} ({size}) stays {at}: {reason}"));
+    Exit::Usage
 }

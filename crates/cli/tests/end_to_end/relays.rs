@@ -4,6 +4,7 @@ mod collected;
 mod killed;
 mod objects;
 mod outputs;
+mod reached;
 mod tails;
 mod tree;
 

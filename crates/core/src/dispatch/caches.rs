@@ -40,6 +40,15 @@ impl Dispatcher {
         self.reply(asker, request, Reply::Done);
     }
 
+    /// A client has an object dropped below relays. They say when it is gone.
+    pub(super) fn drop_below(&mut self, (asker, request): (ConnectionId, u64), object: ObjectId) {
+        let holders = self.placement.holders_of(object);
+        let relays = holders.filter(|holder| self.fleet[*holder].subtree.is_some());
+        let notices: Notices = relays.map(|relay| (relay, Notice::Drop(object))).collect();
+        self.notify(notices);
+        self.reply(asker, request, Reply::Done);
+    }
+
     /// An executor has said how its cache has changed.
     pub(super) fn cache_changed(&mut self, id: ExecutorId, changes: Changes) {
         let Changes { anew, added, removed, named, state, unobtainable, silent, moved } = changes;

@@ -6,6 +6,7 @@ use super::{
     AccessError, Expiry, InstanceOptions, Join, JoinError, LetGo, Order, Record, RequestError,
     Retried, Selection, Update, UserLimits,
 };
+use crate::data::object::ObjectId;
 use crate::gang::GangToken;
 use crate::part::{PartAnswer, PartQuestion};
 use crate::provision::Waiting;
@@ -220,6 +221,26 @@ pub enum Event {
         /// The question.
         question: PartQuestion,
     },
+    /// A client asks for a part of an object that it may read, and that executors below relays
+    /// hold. The answer is [`Reply::PartForClient`].
+    ReadFromRelays {
+        /// Who asks.
+        connection: ConnectionId,
+        /// The number of the request, which its reply repeats.
+        request: u64,
+        /// The question.
+        question: PartQuestion,
+    },
+    /// A client has an object dropped that it may have dropped, wherever executors below relays
+    /// hold it. The answer is [`Reply::Done`].
+    DropBelow {
+        /// Who asks.
+        connection: ConnectionId,
+        /// The number of the request, which its reply repeats.
+        request: u64,
+        /// The object.
+        object: ObjectId,
+    },
     /// A relay that lends the executors here takes questions for the dispatcher above it. The
     /// answer, when there are some, is [`Reply::Parts`].
     AwaitParts {
@@ -377,8 +398,10 @@ pub enum Reply {
     Retried(Retried),
     /// What a task below a relay has written, or why that is not known.
     Tail(Result<Tail, AccessError>),
-    /// A part of an object.
+    /// A part of an object, for a relay.
     Part(PartAnswer),
+    /// A part of an object, for a client, which may be slow to read.
+    PartForClient(PartAnswer),
     /// Questions for parts of objects, with their numbers, and answered with
     /// [`Event::PartTold`].
     Parts(Vec<(u64, PartQuestion)>),

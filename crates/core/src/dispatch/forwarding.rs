@@ -4,12 +4,15 @@
 //! An executor or a relay asks for a part, one after another. The question goes to a holder
 //! here, which is an executor or a relay, and if none has the object to the relays that lend
 //! this dispatcher's executors: these ask the dispatchers above. A question that has come from
-//! above goes no way back. An answer goes to the asker and is not kept.
+//! above goes no way back. An answer goes to the asker and is not kept. A client's question goes
+//! to relays alone: it reads elsewhere by itself.
 
 use super::check::{CheckError, ensure};
 use super::{Action, ConnectionId, Dispatcher, Reply};
+use crate::data::object::ObjectId;
 use crate::limits::{
-    HINT_EXECUTORS_MAX, PART_ANSWER_MICROS_MAX, PART_REQUESTS_MAX, PEER_PART_REQUESTS_MAX,
+    CLIENT_PART_REQUESTS_MAX, CLIENTS_PART_REQUESTS_MAX, HINT_EXECUTORS_MAX,
+    PART_ANSWER_MICROS_MAX, PART_REQUESTS_MAX, PEER_PART_REQUESTS_MAX,
 };
 use crate::part::{PartAnswer, PartQuestion};
 use crate::task::Time;
@@ -22,12 +25,20 @@ pub(super) enum Asker {
     Below(ConnectionId, u64),
     /// A relay that lends the executors here.
     Above(ConnectionId, u64),
+    /// A client, which may read the object.
+    Client(ConnectionId, u64),
 }
 
 impl Asker {
     fn connection(self) -> ConnectionId {
-        let (Asker::Below(connection, _) | Asker::Above(connection, _)) = self;
+        let (Asker::Below(connection, _)
+        | Asker::Above(connection, _)
+        | Asker::Client(connection, _)) = self;
         connection
+    }
+
+    fn is_client(self) -> bool {
+        matches!(self, Asker::Client(..))
     }
 }
 
@@ -57,6 +68,8 @@ pub(super) struct Forwarding {
     waiting: BTreeSet<u64>,
     /// How many each connection has asked that are open.
     askers: BTreeMap<ConnectionId, usize>,
+    /// How many clients have asked that are open.
+    of_clients: usize,
     /// How many each connection is to answer.
     asked: BTreeMap<ConnectionId, usize>,
     /// Relays that lend the executors here, with the requests by which they take questions.
@@ -80,17 +93,28 @@ fn count_down(counts: &mut BTreeMap<ConnectionId, usize>, connection: Connection
 }
 
 impl Forwarding {
-    /// Whether a connection may ask one more.
-    fn has_room(&self, asker: ConnectionId) -> bool {
-        let own = self.askers.get(&asker).copied().unwrap_or_default();
-        own < PEER_PART_REQUESTS_MAX && self.open.len() < PART_REQUESTS_MAX
+    /// Whether somebody may ask one more.
+    fn has_room(&self, asker: Asker) -> bool {
+        let own = self.askers.get(&asker.connection()).copied().unwrap_or_default();
+        let is_within = match asker.is_client() {
+            true => own < CLIENT_PART_REQUESTS_MAX && self.of_clients < CLIENTS_PART_REQUESTS_MAX,
+            false => own < PEER_PART_REQUESTS_MAX,
+        };
+        is_within && self.open.len() < PART_REQUESTS_MAX
     }
 
     /// Takes a question in that nobody is asked yet. Returns its number.
-    fn begin(&mut self, asker: Asker, question: PartQuestion, until: Time) -> u64 {
+    fn begin(
+        &mut self,
+        asker: Asker,
+        question: PartQuestion,
+        rest: PartAnswer,
+        until: Time,
+    ) -> u64 {
         self.last += 1;
         count_up(&mut self.askers, asker.connection());
-        let (asked, before, rest) = (None, BTreeSet::new(), PartAnswer::Gone);
+        self.of_clients += usize::from(asker.is_client());
+        let (asked, before) = (None, BTreeSet::new());
         self.open.insert(self.last, Open { asker, question, asked, before, rest, until });
         self.until.insert((until, self.last));
         self.waiting.insert(self.last);
@@ -121,6 +145,7 @@ impl Forwarding {
         self.until.remove(&(open.until, number));
         self.waiting.remove(&number);
         count_down(&mut self.askers, open.asker.connection());
+        self.of_clients -= usize::from(open.asker.is_client());
         if let Some(asked) = open.asked {
             count_down(&mut self.asked, asked);
         }
@@ -175,6 +200,9 @@ impl Forwarding {
         }
         ensure!(askers == self.askers && asked == self.asked, "parts are counted wrongly");
         ensure!(waiting == self.waiting, "parts wait that were asked for, or the other way round");
+        let of_clients = self.open.values().filter(|open| open.asker.is_client()).count();
+        ensure!(of_clients == self.of_clients, "clients' parts are counted wrongly");
+        ensure!(of_clients <= CLIENTS_PART_REQUESTS_MAX, "clients ask for more than they may");
         ensure!(self.open.len() <= PART_REQUESTS_MAX, "more parts are asked for than may be");
         Ok(())
     }
@@ -189,12 +217,24 @@ impl Dispatcher {
             // It is given up, or has not registered yet: it asks again.
             return self.answer_part(asker, PartAnswer::Unreached);
         }
-        if !self.forwarding.has_room(asker.connection()) {
+        if !self.forwarding.has_room(asker) {
             return self.answer_part(asker, PartAnswer::Busy);
         }
+        let rest = match asker.is_client() && self.is_relay_away_with(question.object) {
+            true => PartAnswer::Unreached,
+            false => PartAnswer::Gone,
+        };
         let until = self.now.after(PART_ANSWER_MICROS_MAX);
-        let number = self.forwarding.begin(asker, question.bounded(), until);
+        let number = self.forwarding.begin(asker, question.bounded(), rest, until);
         self.put_part(number);
+    }
+
+    /// Whether a relay that has lost its connection leads to an object.
+    fn is_relay_away_with(&self, object: ObjectId) -> bool {
+        self.placement.holders_of(object).any(|id| {
+            let executor = &self.fleet[id];
+            executor.subtree.is_some() && executor.connection.is_none()
+        })
     }
 
     /// Puts a question to the next that may have the object, or answers it.
@@ -222,6 +262,7 @@ impl Dispatcher {
         let mut holders: Vec<(bool, ConnectionId)> = self
             .placement
             .holders_of(open.question.object)
+            .filter(|id| !open.asker.is_client() || self.fleet[*id].subtree.is_some())
             .take(HINT_EXECUTORS_MAX)
             .filter_map(|id| {
                 let executor = &self.fleet[id];
@@ -262,6 +303,9 @@ impl Dispatcher {
             }
             Asker::Above(connection, request) => {
                 self.reply(connection, request, Reply::Part(answer));
+            }
+            Asker::Client(connection, request) => {
+                self.reply(connection, request, Reply::PartForClient(answer));
             }
         }
     }

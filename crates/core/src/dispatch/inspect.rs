@@ -163,6 +163,13 @@ pub enum AccessError {
     /// dispatcher that was restarted. Asking again may help.
     #[error("{}", away(.0))]
     Away(String),
+    /// Executors below relays alone hold the object, and nobody has named it to this
+    /// dispatcher: it is of tasks of dispatchers below.
+    #[error(
+        "it is held below relays alone, and is not of this dispatcher: use the access file of a \
+         relay"
+    )]
+    OfOthers,
 }
 
 fn away(name: &str) -> String {
@@ -284,16 +291,42 @@ impl Dispatcher {
         let here = |id: &ExecutorId| self.fleet[*id].subtree.is_none();
         let mut holders = self.placement.holders(scope, object.id).filter(here).peekable();
         if holders.peek().is_none() {
-            return Err(AccessError::NotHeld);
+            let below = self.reach_below(scope, object.id, purpose);
+            return Err(below.err().unwrap_or(AccessError::NotHeld));
         }
-        if purpose == (Purpose::Drop { force: false }) {
-            let tasks = self.placement.tasks_in_need(object.id);
-            if tasks > 0 {
-                return Err(AccessError::Needed { tasks });
-            }
-        }
+        self.check_need(object.id, purpose)?;
         let found = holders.map(|id| access(&self.fleet[id]));
         Ok(found.take(FOUND_EXECUTORS_MAX).collect())
+    }
+
+    /// Whether somebody may read an object that executors below relays hold, or have it dropped
+    /// there.
+    ///
+    /// # Errors
+    /// [`AccessError`].
+    pub fn reach_below(
+        &self,
+        scope: Scope,
+        object: ObjectId,
+        purpose: Purpose,
+    ) -> Result<(), AccessError> {
+        let is_below = |id: ExecutorId| self.fleet[id].subtree.is_some();
+        if !self.placement.holders(scope, object).any(is_below) {
+            return Err(AccessError::NotHeld);
+        }
+        if !self.placement.is_named(object) {
+            return Err(AccessError::OfOthers);
+        }
+        self.check_need(object, purpose)
+    }
+
+    /// What tasks need is dropped by force alone.
+    fn check_need(&self, object: ObjectId, purpose: Purpose) -> Result<(), AccessError> {
+        let tasks = match purpose {
+            Purpose::Drop { force: false } => self.placement.tasks_in_need(object),
+            Purpose::Drop { force: true } | Purpose::Get | Purpose::Put => 0,
+        };
+        if tasks > 0 { Err(AccessError::Needed { tasks }) } else { Ok(()) }
     }
 
     /// The executor to go to for all that a task wrote to a stream, if its executor

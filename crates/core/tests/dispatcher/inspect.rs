@@ -6,8 +6,8 @@ use falkon_core::data::declared::{Declared, Lists, Serving};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::{self, CacheState, Changes, Requester, StageOptions, WriteError};
 use falkon_core::dispatch::{
-    AccessError, Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Purpose, Scope,
-    Update,
+    AccessError, Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, NodeClass,
+    Purpose, Scope, Subtree, Update,
 };
 use falkon_core::execute::{self, Executor, Visit, VisitEnd};
 use falkon_core::limits::LISTED_OBJECTS_MAX;
@@ -38,6 +38,8 @@ struct World {
     instances: u64,
     /// What executors were told that they need not keep.
     released: Vec<ObjectId>,
+    /// What they were told to drop.
+    dropped: Vec<ObjectId>,
 }
 
 impl World {
@@ -48,6 +50,7 @@ impl World {
             updates: Vec::new(),
             instances: 0,
             released: Vec::new(),
+            dropped: Vec::new(),
         };
         for number in 0..executors {
             let serves = Serving { address: format!("e{number}:1"), fingerprint: Vec::new() };
@@ -68,7 +71,10 @@ impl World {
         self.dispatcher.handle(Time(1), event);
         while let Some(action) = self.dispatcher.poll_action() {
             if let Action::Order { order, .. } = action {
-                self.released.extend(order.data.into_iter().flat_map(|data| data.release));
+                for data in order.data {
+                    self.released.extend(data.release);
+                    self.dropped.extend(data.drop);
+                }
             }
         }
         self.dispatcher.check().unwrap();
@@ -240,6 +246,41 @@ fn what_tasks_need_and_no_store_has_is_dropped_by_force_alone() {
     assert_eq!(reach(&world, &cached, true).unwrap()[0].serves.address, "");
     let put = world.dispatcher.reach(Scope::All, &cached, Purpose::Put);
     assert_eq!(put, Err(AccessError::NoCache));
+}
+
+#[test]
+fn those_reach_below_relays_who_reach_executors_with_an_object() {
+    let mut world = World::new(1);
+    let (made, foreign) = (object(1, "cache:k"), object(3, "cache:x"));
+    let instance = world.submit(vec![made.clone()], false);
+    let other = world.submit(vec![object(4, "/c")], false);
+    let nodes = vec![NodeClass { capacity: Resources::cpus(1), has_cache: true, count: 2 }];
+    let subtree = Subtree { relays: vec![1], nodes, ..Subtree::default() };
+    world.updates[0] += 1;
+    let number = world.updates[0];
+    let update = Update { number, subtree: Some(Box::new(subtree)), ..Update::default() };
+    world.handle(Event::Update { connection: ConnectionId(0), update });
+    world.add(0, &[made.clone(), foreign.clone()], false);
+
+    let reach = |world: &World, scope, object: &Object, purpose| {
+        // Nobody goes there.
+        assert!(world.dispatcher.reach(scope, object, purpose).is_err());
+        world.dispatcher.reach_below(scope, object.id, purpose)
+    };
+    let get = |world: &World, scope, object| reach(world, scope, object, Purpose::Get);
+    assert_eq!(get(&world, Scope::All, &made), Ok(()));
+    assert_eq!(get(&world, Scope::Of(instance), &made), Ok(()));
+    assert_eq!(get(&world, Scope::Of(other), &made), Err(AccessError::NotHeld));
+    assert_eq!(get(&world, Scope::Placed, &made), Err(AccessError::NotHeld));
+    assert_eq!(get(&world, Scope::All, &foreign), Err(AccessError::OfOthers));
+    let drop =
+        |world: &World, force| reach(world, Scope::Of(instance), &made, Purpose::Drop { force });
+    assert_eq!(drop(&world, false), Err(AccessError::Needed { tasks: 1 }));
+    assert_eq!(drop(&world, true), Ok(()));
+    world.cancel(instance, 0);
+    assert_eq!(drop(&world, false), Ok(()));
+    world.handle(Event::DropBelow { connection: CLIENT, request: 9, object: made.id });
+    assert_eq!(world.dropped, [made.id]);
 }
 
 /// Names under which nothing can be put by hand.

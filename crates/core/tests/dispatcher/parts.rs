@@ -5,9 +5,13 @@ use crate::fixture::{actions, executor};
 use falkon_core::data::object::ObjectId;
 use falkon_core::data::stage::Changes;
 use falkon_core::dispatch::{
-    Action, ConnectionId, Dispatcher, Event, NodeClass, Reply, Subtree, Update,
+    AccessError, Action, ConnectionId, Dispatcher, Event, NodeClass, Purpose, Reply, Scope,
+    Subtree, Update,
 };
-use falkon_core::limits::{PART_ANSWER_MICROS_MAX, PEER_PART_REQUESTS_MAX};
+use falkon_core::limits::{
+    CLIENT_PART_REQUESTS_MAX, CLIENTS_PART_REQUESTS_MAX, PART_ANSWER_MICROS_MAX,
+    PEER_PART_REQUESTS_MAX,
+};
 use falkon_core::part::{PartAnswer, PartQuestion};
 use falkon_core::task::{Resources, Time};
 use proptest::prelude::*;
@@ -19,6 +23,8 @@ const BELOW: [ConnectionId; 4] =
 const RELAYS: usize = 2;
 /// A relay that lends the executors.
 const ABOVE: ConnectionId = ConnectionId(20);
+/// A client.
+const CLIENT: ConnectionId = ConnectionId(30);
 const WHOLE: u64 = 100;
 
 /// A dispatcher with relays and executors, of which the one at a place holds the object of that
@@ -76,6 +82,10 @@ fn said(dispatcher: &mut Dispatcher) -> Said {
                 said.answers.push((connection, number, answer));
             }
             Action::Reply { connection, request, reply: Reply::Part(answer) } => {
+                assert_ne!(connection, CLIENT);
+                said.answers.push((connection, request, answer));
+            }
+            Action::Reply { connection, request, reply: Reply::PartForClient(answer) } => {
                 said.answers.push((connection, request, answer));
             }
             Action::Reply { connection, reply: Reply::Parts(questions), .. } => {
@@ -167,6 +177,69 @@ fn those_who_say_nothing_or_something_else_are_answered_for() {
     assert_eq!(said(&mut dispatcher).answers, [(BELOW[3], 2, PartAnswer::Unreached)]);
 }
 
+fn read_for(client: ConnectionId, request: u64, object: usize) -> Event {
+    Event::ReadFromRelays { connection: client, request, question: question(object) }
+}
+
+#[test]
+fn a_client_reads_from_relays_alone() {
+    let mut dispatcher = world();
+    dispatcher.handle(Time(2), Event::AwaitParts { connection: ABOVE, request: 1 });
+    // An executor's own, which a client goes to by itself.
+    dispatcher.handle(Time(2), read_for(CLIENT, 1, RELAYS));
+    assert_eq!(said(&mut dispatcher).answers, [(CLIENT, 1, PartAnswer::Gone)]);
+    dispatcher.handle(Time(2), read_for(CLIENT, 2, BELOW.len()));
+    let first = said(&mut dispatcher).asked;
+    tell(&mut dispatcher, first[0], PartAnswer::Gone);
+    let second = said(&mut dispatcher).asked;
+    let mut order = [first[0].0, second[0].0];
+    order.sort_unstable();
+    assert_eq!(order, BELOW[..RELAYS]);
+    tell(&mut dispatcher, second[0], here());
+    assert_eq!(said(&mut dispatcher).answers, [(CLIENT, 2, here())]);
+    // A relay that is lost is answered for, and so is one that is away.
+    dispatcher.handle(Time(2), read_for(CLIENT, 3, 0));
+    assert_eq!(said(&mut dispatcher).asked.len(), 1);
+    dispatcher.handle(Time(2), Event::Closed { connection: BELOW[0] });
+    assert_eq!(said(&mut dispatcher).answers, [(CLIENT, 3, PartAnswer::Unreached)]);
+    dispatcher.handle(Time(2), read_for(CLIENT, 4, 0));
+    assert_eq!(said(&mut dispatcher).answers, [(CLIENT, 4, PartAnswer::Unreached)]);
+}
+
+#[test]
+fn clients_leave_room_for_tasks() {
+    let mut dispatcher = world();
+    let (own, all) = (CLIENT_PART_REQUESTS_MAX, CLIENTS_PART_REQUESTS_MAX);
+    let mut asked = 0;
+    let mut refused = 0;
+    for number in 0..all as u64 + 10 {
+        let client = ConnectionId(100 + number / (own as u64 + 1));
+        dispatcher.handle(Time(2), read_for(client, number, 0));
+        let said = said(&mut dispatcher);
+        asked += said.asked.len();
+        refused += said.answers.iter().filter(|(.., told)| *told == PartAnswer::Busy).count();
+    }
+    // One in so many is one too many for its client.
+    assert_eq!((asked, refused), (all, 10));
+    dispatcher.handle(Time(2), read_for(CLIENT, 1, 0));
+    assert_eq!(said(&mut dispatcher).answers, [(CLIENT, 1, PartAnswer::Busy)]);
+    dispatcher.handle(Time(2), read(BELOW[3], 1, 0));
+    assert_eq!(said(&mut dispatcher).asked.len(), 1);
+    // Those of a client that is gone are free for others.
+    dispatcher.handle(Time(2), Event::Closed { connection: ConnectionId(100) });
+    dispatcher.handle(Time(2), read_for(CLIENT, 2, 0));
+    assert_eq!(said(&mut dispatcher).asked.len(), 1);
+}
+
+#[test]
+fn what_nobody_has_named_here_is_for_those_below() {
+    let dispatcher = world();
+    let reach = |scope, object| dispatcher.reach_below(scope, ObjectId(object), Purpose::Get);
+    assert_eq!(reach(Scope::All, 0), Err(AccessError::OfOthers));
+    assert_eq!(reach(Scope::Placed, 0), Err(AccessError::NotHeld));
+    assert_eq!(reach(Scope::All, RELAYS as u128), Err(AccessError::NotHeld));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
@@ -182,7 +255,11 @@ proptest! {
         let mut gone: Vec<ConnectionId> = Vec::new();
         for (what, one, other, micros) in steps {
             now += micros;
-            let connection = if one < 4 { BELOW[one] } else { ABOVE };
+            let connection = match one {
+                0..4 => BELOW[one],
+                4 | 5 => ABOVE,
+                _ => CLIENT,
+            };
             let is_there = !gone.contains(&connection);
             number += 1;
             match what {
@@ -190,6 +267,7 @@ proptest! {
                     open.insert((connection, number), other);
                     dispatcher.handle(Time(now), match one {
                         0..4 => read(connection, number, other),
+                        6.. => read_for(connection, number, other),
                         _ => Event::ReadPartBelow {
                             connection,
                             request: number,
@@ -206,7 +284,7 @@ proptest! {
                     };
                     dispatcher.handle(Time(now), Event::PartTold { connection, number, answer });
                 }
-                7 if is_there && one >= 4 => {
+                7 if is_there && connection == ABOVE => {
                     dispatcher.handle(Time(now), Event::AwaitParts { connection, request: number });
                 }
                 8 if is_there && other == 0 => {

@@ -13,7 +13,7 @@ use falkon_core::result::Stream;
 use falkon_core::tail::{OutputQuestion, Tail, TailQuestion};
 use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, TaskKey, UserId};
 use falkon_wire::message::{
-    FromClient, RestartAsk, Status, TaskInfo, Ticket, ToClient, UserAsk, UserStatus,
+    BelowAsk, FromClient, RestartAsk, Status, TaskInfo, Ticket, ToClient, UserAsk, UserStatus,
 };
 use falkon_wire::provision::{ProvisionAsk, ProvisionStatus};
 use std::sync::{Arc, OnceLock};
@@ -484,6 +484,37 @@ impl Client {
             ToClient::Part { answer, .. } => Ok(answer),
             other => Err(unexpected(other)),
         }
+    }
+
+    /// A part of an object that executors below relays hold.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn read_part_below(
+        &self,
+        instance: Option<InstanceId>,
+        question: PartQuestion,
+    ) -> Result<PartAnswer, ClientError> {
+        let ask = BelowAsk::Read(question);
+        match self.ask(|request| FromClient::Below { request, instance, ask }).await? {
+            ToClient::Part { answer, .. } => Ok(answer),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Has an object dropped that executors below relays hold. It goes a while after the
+    /// answer, when nothing uses it there.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn drop_below(
+        &self,
+        instance: Option<InstanceId>,
+        object: ObjectId,
+        force: bool,
+    ) -> Result<(), ClientError> {
+        let ask = BelowAsk::Drop { object, force };
+        done(self.ask(|request| FromClient::Below { request, instance, ask }).await?)
     }
 
     /// Waits for questions of executors here for the dispatcher above a relay. Returns them

@@ -480,7 +480,7 @@ fn answer(request: u64, reply: Reply) -> ToClient {
         }
         Reply::Tail(Ok(tail)) => ToClient::Tail { request, tail },
         Reply::Tail(Err(why)) => ToClient::Refused { request, reason: Refusal::Access(why) },
-        Reply::Part(answer) => ToClient::Part { request, answer },
+        Reply::Part(answer) | Reply::PartForClient(answer) => ToClient::Part { request, answer },
         Reply::Parts(questions) => ToClient::Parts { request, questions },
         Reply::Forgotten(names) => ToClient::Forgotten { request, names },
         Reply::Done => ToClient::Done { request },

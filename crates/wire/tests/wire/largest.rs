@@ -33,7 +33,8 @@ use falkon_core::task::{
 use falkon_wire::codec::Wire;
 use falkon_wire::hidden::Hidden;
 use falkon_wire::message::{
-    FromClient, FromExecutor, Refusal, RestartAsk, Status, Ticket, ToClient, ToExecutor, UserAsk,
+    BelowAsk, FromClient, FromExecutor, Refusal, RestartAsk, Status, Ticket, ToClient, ToExecutor,
+    UserAsk,
 };
 use std::sync::Arc;
 
@@ -275,6 +276,11 @@ fn the_largest_message_of_every_kind_from_a_client_fits_a_frame() {
         FromClient::AwaitParts { request },
         FromClient::TellPart { number: NUMBER, answer: part() },
         FromClient::LetGo { request, objects: let_go() },
+        FromClient::Below {
+            request,
+            instance: Some(instance),
+            ask: BelowAsk::Read(part_question()),
+        },
         FromClient::User { request, ask: UserAsk::Access { name: name() } },
         FromClient::Restart { request, ask: RestartAsk::Replace { program: Some(url()) } },
     ];

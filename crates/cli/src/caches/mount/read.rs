@@ -1,16 +1,16 @@
-//! Reads of mounted objects: each block is read from an executor that holds the object.
+//! Reads of mounted objects: each block is read from an executor that holds the object, or
+//! through relays.
 
 use super::keys::{Node, Tree};
 use crate::access::connect;
-use crate::caches::transfer::peer;
+use crate::caches::transfer::fetch::{Source, sources};
 use crate::exit::say;
 use falkon_core::data::object::{Object, ObjectId};
-use falkon_core::dispatch::{Access, Purpose};
 use falkon_core::task::InstanceId;
 use falkon_data::object::Landing;
-use falkon_data::peer::{PeerError, Piece, Visitor};
+use falkon_data::peer::Piece;
 use falkon_fuse::{Attributes, Entry, Files, ROOT, Totals, Unreadable};
-use falkon_net::client::ClientError;
+use falkon_net::client::{Client, ClientError};
 use falkon_net::secure::AccessFile;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -39,6 +39,33 @@ pub(super) struct Place {
     pub(super) access: AccessFile,
     pub(super) instance: Option<InstanceId>,
     pub(super) runtime: Handle,
+    /// The connection to the dispatcher, which all objects share.
+    pub(super) client: tokio::sync::Mutex<Option<Client>>,
+}
+
+impl Place {
+    /// The sources of an object, asked for anew.
+    async fn sources(&self, object: &Object) -> Result<Vec<Source>, ClientError> {
+        let mut kept = self.client.lock().await;
+        let before = kept.take();
+        if let Some(client) = before
+            && let Ok(sources) = self.ask(&client, object).await
+        {
+            *kept = Some(client);
+            return Ok(sources);
+        }
+        // It may be lost, or another dispatcher may have taken the place.
+        let (client, _deliveries) = connect(&self.access, self.instance).await?;
+        let sources = self.ask(&client, object).await?;
+        *kept = Some(client);
+        Ok(sources)
+    }
+
+    async fn ask(&self, client: &Client, object: &Object) -> Result<Vec<Source>, ClientError> {
+        let (found, _) = client.find(self.instance, &object.id.to_string()).await?;
+        let holders = found.first().map_or(&[][..], |found| &found.holders);
+        sources(client, self.access.level, self.instance, object, holders).await
+    }
 }
 
 /// Why a block cannot be read.
@@ -61,12 +88,6 @@ enum BlockError {
     Ending,
 }
 
-/// Who holds an object, and the right to ask them.
-struct Holders {
-    visitor: Visitor,
-    access: Vec<Access>,
-}
-
 /// A block that one reader fetches while the others wait for it.
 type Block = Arc<Mutex<Option<Arc<Vec<u8>>>>>;
 
@@ -81,7 +102,7 @@ pub(super) struct Shelf {
     tree: Tree,
     modified: u64,
     place: Arc<Place>,
-    holders: Arc<Mutex<BTreeMap<ObjectId, Arc<Holders>>>>,
+    sources: Arc<Mutex<BTreeMap<ObjectId, Arc<Vec<Source>>>>>,
     blocks: Mutex<Blocks>,
     /// Objects that cannot be read and are reported.
     reported: Mutex<BTreeSet<ObjectId>>,
@@ -97,7 +118,7 @@ impl Shelf {
             tree,
             modified: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             place: Arc::new(place),
-            holders: Arc::default(),
+            sources: Arc::default(),
             blocks: Mutex::default(),
             reported: Mutex::default(),
         }
@@ -133,11 +154,11 @@ impl Shelf {
         let from = number.saturating_mul(BLOCK_BYTES);
         let length = object.size.unwrap_or(0).saturating_sub(from).min(BLOCK_BYTES);
         let (sender, fetched) = oneshot::channel();
-        let (place, holders) = (Arc::clone(&self.place), Arc::clone(&self.holders));
+        let (place, sources) = (Arc::clone(&self.place), Arc::clone(&self.sources));
         let object = object.clone();
         self.place.runtime.spawn(async move {
             // Whoever waits for it has not gone: it holds the block.
-            let _ = sender.send(fetch(&place, &holders, &object, (from, length)).await);
+            let _ = sender.send(fetch(&place, &sources, &object, (from, length)).await);
         });
         let bytes = Arc::new(fetched.blocking_recv().unwrap_or(Err(BlockError::Ending))?);
         *held = Some(Arc::clone(&bytes));
@@ -155,28 +176,23 @@ impl Shelf {
 /// those that are known gives it.
 async fn fetch(
     place: &Place,
-    known: &Mutex<BTreeMap<ObjectId, Arc<Holders>>>,
+    known: &Mutex<BTreeMap<ObjectId, Arc<Vec<Source>>>>,
     object: &Object,
     range: (u64, u64),
 ) -> Result<Vec<u8>, BlockError> {
     let before = lock(known).get(&object.id).cloned();
-    if let Some(holders) = before
-        && let Ok(bytes) = from_holders(&holders, object, range).await
+    if let Some(sources) = before
+        && let Ok(bytes) = from_sources(&sources, object, range).await
     {
         return Ok(bytes);
     }
-    let connected = connect(&place.access, place.instance).await;
-    let (client, _deliveries) = connected.map_err(BlockError::Unknown)?;
-    let reached = client.reach(place.instance, object, Purpose::Get).await;
-    let (ticket, access) = reached.map_err(BlockError::Unknown)?;
-    let visitor = Visitor::new(place.access.level, Purpose::Get.into(), object.id, &ticket);
-    let holders = Arc::new(Holders { visitor, access });
-    lock(known).insert(object.id, Arc::clone(&holders));
-    from_holders(&holders, object, range).await
+    let sources = Arc::new(place.sources(object).await.map_err(BlockError::Unknown)?);
+    lock(known).insert(object.id, Arc::clone(&sources));
+    from_sources(&sources, object, range).await
 }
 
-async fn from_holders(
-    holders: &Holders,
+async fn from_sources(
+    sources: &[Source],
     object: &Object,
     (offset, length): (u64, u64),
 ) -> Result<Vec<u8>, BlockError> {
@@ -185,27 +201,26 @@ async fn from_holders(
     for _ in 0..ROUNDS_MAX {
         said.clear();
         let mut is_any_busy = false;
-        for access in holders.access.iter().filter(|access| !access.serves.address.is_empty()) {
+        for source in sources.iter().filter(|source| source.is_reached()) {
             let memory = memfd_create("falkon-block", MemfdFlags::CLOEXEC);
             let file =
                 Arc::new(File::from(memory.map_err(|error| BlockError::Local(error.into()))?));
             let landing = Landing::new(Arc::clone(&file), 0, |_| {});
-            let peer = peer(access);
-            let asked = holders.visitor.fetcher().fetch(&peer, &piece, &landing);
+            let asked = source.fetch(&piece, &landing);
             let why = match timeout(Duration::from_millis(BLOCK_MS_MAX), asked).await {
                 Ok(Ok(bytes)) if bytes == length => {
                     let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
                     file.read_exact_at(&mut bytes, 0).map_err(BlockError::Local)?;
                     return Ok(bytes);
                 }
-                Ok(Ok(bytes)) => format!("it sent {bytes} bytes, not {length}"),
+                Ok(Ok(bytes)) => source.said(&format!("it sent {bytes} bytes, not {length}")),
                 Ok(Err(error)) => {
-                    is_any_busy |= matches!(error, PeerError::Busy);
-                    error.to_string()
+                    is_any_busy |= source.is_busy(&error);
+                    source.why(&error)
                 }
-                Err(_) => "it does not answer".to_owned(),
+                Err(_) => source.said("it does not answer"),
             };
-            said.push(format!("executor {}: {why}", access.name));
+            said.push(why);
         }
         if !is_any_busy {
             break;

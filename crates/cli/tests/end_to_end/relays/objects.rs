@@ -7,12 +7,12 @@ use falkon_trials::trial;
 use serde_json::Value;
 
 /// An executor for tasks that need what it is called.
-fn executor(site: &Site, access: &Access<'_>, name: &str) -> Running {
+pub(super) fn executor(site: &Site, access: &Access<'_>, name: &str) -> Running {
     executor_for(site, access, name, name)
 }
 
 /// An executor for tasks that need `offer`.
-fn executor_for(site: &Site, access: &Access<'_>, name: &str, offer: &str) -> Running {
+pub(super) fn executor_for(site: &Site, access: &Access<'_>, name: &str, offer: &str) -> Running {
     let cache = format!("{}=64MiB", site.text(&format!("cache-{name}")));
     let offer = format!("{offer}=100");
     let own = ["--name", name, "--slots", "2", "--cache", &cache, "--resource", &offer];
@@ -28,7 +28,7 @@ fn results(access: &Access<'_>, tasks: &str) -> (String, Vec<Value>) {
 }
 
 /// What each of many tasks needs.
-fn task(command: &str, on: &str, inputs: &[String], outputs: &[String]) -> String {
+pub(super) fn task(command: &str, on: &str, inputs: &[String], outputs: &[String]) -> String {
     let task = serde_json::json!({
         "command": ["sh", "-e", "-c", command],
         "inputs": inputs,

@@ -104,6 +104,11 @@ impl Placement {
         self.holders_of(object).filter(move |_| is_in)
     }
 
+    /// Whether somebody has named an object to this dispatcher.
+    pub(in crate::dispatch) fn is_named(&self, object: ObjectId) -> bool {
+        self.catalog.named(object).is_some()
+    }
+
     /// How many tasks read an object that they would find nowhere but in caches.
     pub(in crate::dispatch) fn tasks_in_need(&self, object: ObjectId) -> u64 {
         let named = self.catalog.named(object);

@@ -1,9 +1,10 @@
 //! One example of each message about parts of objects that are passed on.
 
+use super::INSTANCE;
 use falkon_core::data::object::ObjectId;
 use falkon_core::dispatch::LetGo;
 use falkon_core::part::{PartAnswer, PartQuestion};
-use falkon_wire::message::{FromClient, FromExecutor, ToClient, ToExecutor};
+use falkon_wire::message::{BelowAsk, FromClient, FromExecutor, ToClient, ToExecutor};
 
 const OBJECT: ObjectId = ObjectId(0x0123_4567_89ab_cdef);
 
@@ -18,11 +19,14 @@ fn here() -> PartAnswer {
 pub(super) fn from_client() -> Vec<(&'static str, FromClient)> {
     let request = 42;
     let objects = LetGo { release: vec![OBJECT], drop: vec![ObjectId(7)] };
+    let below = |instance, ask| FromClient::Below { request, instance, ask };
     vec![
         ("read_part", FromClient::ReadPart { request, question: question() }),
         ("await_parts", FromClient::AwaitParts { request }),
         ("tell_part", FromClient::TellPart { number: 3, answer: here() }),
         ("let_go", FromClient::LetGo { request, objects }),
+        ("read_below", below(None, BelowAsk::Read(question()))),
+        ("drop_below", below(Some(INSTANCE), BelowAsk::Drop { object: OBJECT, force: true })),
     ]
 }
 

@@ -66,6 +66,7 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
             Refusal::Access(AccessError::Unreached { executor, why })
         }),
         ("away", Refusal::Access(AccessError::Away("cluster".to_owned()))),
+        ("of_others", Refusal::Access(AccessError::OfOthers)),
         ("wrong_id", Refusal::WrongId { id: placed().id, url: placed().url }),
         ("answers_unread", Refusal::Busy),
         ("no_events", Refusal::NoEvents),

@@ -248,6 +248,7 @@ pub(super) fn access_error() -> impl Strategy<Value = AccessError> {
         text().prop_map(AccessError::Below),
         (text(), text()).prop_map(|(executor, why)| AccessError::Unreached { executor, why }),
         text().prop_map(AccessError::Away),
+        Just(AccessError::OfOthers),
     ]
 }
 

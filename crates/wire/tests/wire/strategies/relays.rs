@@ -12,7 +12,7 @@ use falkon_core::relay::Note;
 use falkon_core::result::Stream;
 use falkon_core::tail::{KeptQuestion, Tail, TailQuestion, TailState};
 use falkon_core::task::TaskKey;
-use falkon_wire::message::{FromClient, FromExecutor, ToClient, ToExecutor};
+use falkon_wire::message::{BelowAsk, FromClient, FromExecutor, ToClient, ToExecutor};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -54,6 +54,15 @@ pub(super) fn request() -> impl Strategy<Value = FromClient> {
                 FromClient::LetGo { request, objects: LetGo { release, drop } }
             }
         ),
+        (number(), option::of(instance()), below_ask())
+            .prop_map(|(request, instance, ask)| FromClient::Below { request, instance, ask }),
+    ]
+}
+
+fn below_ask() -> impl Strategy<Value = BelowAsk> {
+    prop_oneof![
+        part_question().prop_map(BelowAsk::Read),
+        (object_id(), any::<bool>()).prop_map(|(object, force)| BelowAsk::Drop { object, force }),
     ]
 }
 
