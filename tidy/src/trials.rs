@@ -6,11 +6,8 @@ use crate::code::bare;
 use crate::tree::File;
 
 /// How the `main` of such a program ends.
-const MAINS: [&str; 3] = [
-    "falkon_trials::main()",
-    "falkon_trials::one_by_one()",
-    "falkon_trials::while_others_wait()",
-];
+const MAINS: [&str; 3] =
+    ["falkon_trials::main()", "falkon_trials::one_by_one()", "falkon_trials::while_others_wait()"];
 
 /// The directory or file of the test program that `path` is a part of:
 /// `crates/x/tests/name`.

@@ -70,11 +70,11 @@ impl World {
     fn handle(&mut self, event: Event) {
         self.dispatcher.handle(Time(1), event);
         while let Some(action) = self.dispatcher.poll_action() {
-            if let Action::Order { order, .. } = action {
-                for data in order.data {
-                    self.released.extend(data.release);
-                    self.dropped.extend(data.drop);
-                }
+            if let Action::Order { order, .. } = action
+                && let Some(data) = order.data
+            {
+                self.released.extend(data.release);
+                self.dropped.extend(data.drop);
             }
         }
         self.dispatcher.check().unwrap();
