@@ -38,7 +38,7 @@ struct World {
     instances: u64,
     /// What executors were told that they need not keep.
     released: Vec<ObjectId>,
-    /// What they were told to drop.
+    /// The objects that executors were told to drop.
     dropped: Vec<ObjectId>,
 }
 

@@ -1,10 +1,10 @@
-//! What clients ask about objects that executors below relays hold.
+//! Questions of clients about objects that executors below relays hold.
 
 use crate::codec::wire_enum;
 use falkon_core::data::object::ObjectId;
 use falkon_core::part::PartQuestion;
 
-/// What is asked about an object below relays.
+/// A question about an object below relays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BelowAsk {
     /// Read a part of it. Answer: [`ToClient::Part`](super::ToClient::Part).

@@ -18,7 +18,7 @@ const FAILURE: i32 = 3;
 /// Lines of an object of many parts.
 const LINES: u64 = 600_000;
 
-/// So many lines, as tasks write them.
+/// Lines as tasks write them, of that number.
 fn lines(count: u64) -> String {
     (1..=count).map(|line| format!("{line}\n")).collect()
 }
