@@ -66,6 +66,15 @@ pub fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// The name of this node: what Slurm calls it within a job, otherwise this machine's name.
+#[must_use]
+pub fn node_name() -> String {
+    let by_slurm = std::env::var("SLURMD_NODENAME").ok();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let named = by_slurm.filter(|name| !name.is_empty() && name.bytes().all(is_plain));
+    named.unwrap_or_else(hostname)
+}
+
 /// CPUs that this process may use.
 #[must_use]
 pub fn cpus() -> u32 {

@@ -286,8 +286,9 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         Ok(launches) => launches,
         Err(error) => return Exit::usage(error),
     };
-    let (wanted, granted) = (plan.nodes_max(), launches.len());
-    if wanted > 1 && wanted as usize > granted {
+    let granted = launches.iter().map(|launch| launch.nodes).fold(0, u32::saturating_add);
+    let wanted = plan.nodes_max();
+    if wanted > 1 && wanted > granted {
         return Exit::usage(format_args!(
             "a task runs on {wanted} nodes together (--nodes-per-task), and this run has {granted}"
         ));

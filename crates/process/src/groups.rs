@@ -36,6 +36,24 @@ enum Version {
     Two,
 }
 
+impl Version {
+    /// How many processes of a group the kernel has ended for want of memory: of version 1 that is
+    /// the group alone, of version 2 those below it too.
+    fn ended(self, folder: &Path) -> Option<u64> {
+        let file = match self {
+            Version::One => "memory.oom_control",
+            Version::Two => "memory.events",
+        };
+        ended_in(&fs::read_to_string(folder.join(file)).ok()?)
+    }
+}
+
+/// The kernel's count of processes that it has ended, among other counters.
+pub(super) fn ended_in(counters: &str) -> Option<u64> {
+    let count = counters.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
+    count.trim().parse().ok()
+}
+
 /// The group below which groups can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
@@ -137,10 +155,20 @@ fn processes(folder: &Path) -> Vec<libc::pid_t> {
     list.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).collect()
 }
 
+/// The group below which this process can make others: its own, or the one above if its own was
+/// made by an executor. `None` as for [`own`].
+fn locate(groups: &str, mounts: &str) -> Option<Place> {
+    let mut place = own(groups, mounts)?;
+    if is_own(&place.folder) {
+        place.folder.pop();
+    }
+    Some(place)
+}
+
 /// The group that this process is in, in the hierarchy that has the memory controller; `None` if
 /// there is none, or it is not mounted. `groups` and `mounts` are `/proc/self/cgroup` and
 /// `/proc/self/mountinfo`.
-fn locate(groups: &str, mounts: &str) -> Option<Place> {
+fn own(groups: &str, mounts: &str) -> Option<Place> {
     let of = |version: Version, is_it: fn(&str) -> bool| {
         let mut lines = groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
         let (_, path) = lines.find(|(controllers, _)| is_it(controllers))?;
@@ -150,13 +178,17 @@ fn locate(groups: &str, mounts: &str) -> Option<Place> {
     let has = |list: &str| list.split_ascii_whitespace().any(|one| one == MEMORY);
     let second = of(Version::Two, str::is_empty)
         .filter(|place| has(&read(place.folder.join("cgroup.controllers"))));
-    let mut place = second.or_else(|| {
-        of(Version::One, |controllers| controllers.split(',').any(|one| one == MEMORY))
-    })?;
-    if is_own(&place.folder) {
-        place.folder.pop();
-    }
-    Some(place)
+    second
+        .or_else(|| of(Version::One, |controllers| controllers.split(',').any(|one| one == MEMORY)))
+}
+
+/// The group that this process is in, as are tasks without a limit, and how many processes of it
+/// the kernel has ended for want of memory, there or on the whole node. `None` if the kernel does
+/// not say.
+pub(super) fn ended_in_own() -> Option<(PathBuf, u64)> {
+    let place = own(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))?;
+    let count = place.version.ended(&place.folder)?;
+    Some((place.folder, count))
 }
 
 /// Where a line of mounts shows the group `path` of a version.
@@ -303,13 +335,7 @@ impl Group {
 
     /// How many processes the kernel has ended here.
     fn counted(&self) -> Option<u64> {
-        let file = match self.version {
-            Version::One => "memory.oom_control",
-            Version::Two => "memory.events",
-        };
-        let counters = fs::read_to_string(self.folder.join(file)).ok()?;
-        let count = counters.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
-        count.trim().parse().ok()
+        self.version.ended(&self.folder)
     }
 
     /// Kills all that is in it.

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::fs;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::Outcome;
+use super::{Outcome, groups};
 
 /// How many looks are kept: an end is put down to the system if it has ended any process since the
 /// oldest of them. A process with much memory takes a while to end.
@@ -14,28 +15,57 @@ const LOOKS_KEPT: usize = 8;
 /// How a shell ends whose command was killed.
 const SHELL_KILLED: i32 = 128 + libc::SIGKILL;
 
+/// How many processes the kernel has ended for want of memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Count {
+    /// Processes of the group that tasks without a limit are in: others on the node, with limits of
+    /// their own, are not among them.
+    OfGroup { folder: PathBuf, ended: u64 },
+    /// Processes of the whole node that this executor did not hold to a limit, where the kernel
+    /// says no more.
+    OfNode { ended: u64 },
+}
+
+impl Count {
+    /// How many, if both counts are of the same processes; otherwise `None`.
+    fn since(&self, before: &Count) -> Option<u64> {
+        match (self, before) {
+            (Count::OfGroup { folder, ended }, Count::OfGroup { folder: other, ended: before })
+                if folder == other =>
+            {
+                Some(ended.saturating_sub(*before))
+            }
+            (Count::OfNode { ended }, Count::OfNode { ended: before }) => {
+                Some(ended.saturating_sub(*before))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// What the kernel counts, as it was of late.
 #[derive(Debug)]
 pub(super) struct Shortages {
-    /// How many processes the kernel had ended for want of memory, the oldest look first.
-    counted: Mutex<VecDeque<u64>>,
-    /// How many of them exceeded their own limits.
+    /// The oldest look first.
+    looks: Mutex<VecDeque<Count>>,
+    /// How many processes exceeded their own limits.
     own: AtomicU64,
 }
 
 impl Shortages {
     pub(super) fn new() -> Shortages {
-        let counted = Mutex::new(counted().into_iter().collect());
-        Shortages { counted, own: AtomicU64::new(0) }
+        let shortages = Shortages { looks: Mutex::default(), own: AtomicU64::new(0) };
+        shortages.look();
+        shortages
     }
 
     /// Looks at what the kernel has counted. Called about once a second.
     pub(super) fn look(&self) {
-        let Some(now) = self.of_others() else { return };
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        counted.push_back(now);
-        if counted.len() > LOOKS_KEPT {
-            counted.pop_front();
+        let Some(now) = self.count() else { return };
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        looks.push_back(now);
+        if looks.len() > LOOKS_KEPT {
+            looks.pop_front();
         }
     }
 
@@ -45,9 +75,13 @@ impl Shortages {
         self.own.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// How many processes the kernel has ended that did not exceed limits of their own.
-    fn of_others(&self) -> Option<u64> {
-        counted().map(|counted| counted.saturating_sub(self.own.load(Ordering::Relaxed)))
+    /// What the kernel counts now; `None` if it does not say.
+    fn count(&self) -> Option<Count> {
+        if let Some((folder, ended)) = groups::ended_in_own() {
+            return Some(Count::OfGroup { folder, ended });
+        }
+        let ended = groups::ended_in(&fs::read_to_string("/proc/vmstat").ok()?)?;
+        Some(Count::OfNode { ended: ended.saturating_sub(self.own.load(Ordering::Relaxed)) })
     }
 
     /// Whether the system may have ended a task that nobody else was to end: it was killed, and
@@ -58,42 +92,51 @@ impl Shortages {
             Outcome::Exit(status) => status == SHELL_KILLED,
             Outcome::NotStarted { .. } => false,
         };
-        is_killed && self.has_grown(self.of_others())
+        is_killed && self.count().is_some_and(|now| self.has_grown(&now))
     }
 
-    fn has_grown(&self, now: Option<u64>) -> bool {
-        let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        now.zip(counted.front().copied()).is_some_and(|(now, before)| now > before)
+    /// Whether it has since the oldest look at the same processes. A group that this host has come
+    /// to since the last look is taken for a new one.
+    fn has_grown(&self, now: &Count) -> bool {
+        let looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let more = looks.iter().find_map(|before| now.since(before));
+        match (more, now) {
+            (Some(more), _) => more > 0,
+            (None, Count::OfGroup { ended, .. }) => *ended > 0 && !looks.is_empty(),
+            (None, Count::OfNode { .. }) => false,
+        }
     }
-}
-
-/// How many processes the kernel has ended for want of memory, on the whole node or in a control
-/// group; `None` if it does not say.
-fn counted() -> Option<u64> {
-    let counters = fs::read_to_string("/proc/vmstat").ok()?;
-    let count = counters.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
-    count.trim().parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn of_group(folder: &str, ended: u64) -> Count {
+        Count::OfGroup { folder: folder.into(), ended }
+    }
+
     #[test]
     fn what_the_kernel_has_ended_of_late_was_a_shortage() {
-        let shortages = Shortages { counted: Mutex::default(), own: AtomicU64::new(0) };
-        assert!(!shortages.has_grown(Some(1)), "nothing was seen before");
-        let look = |count| shortages.counted.lock().unwrap().push_back(count);
-        look(7);
-        assert!(!shortages.has_grown(Some(7)));
-        assert!(shortages.has_grown(Some(8)));
-        assert!(!shortages.has_grown(None), "the kernel does not say any more");
-        look(8);
-        assert!(shortages.has_grown(Some(8)), "a moment ago");
+        let shortages = Shortages { looks: Mutex::default(), own: AtomicU64::new(0) };
+        let of_node = |ended| Count::OfNode { ended };
+        assert!(!shortages.has_grown(&of_node(1)), "nothing was seen before");
+        let look = |count| shortages.looks.lock().unwrap().push_back(count);
+        look(of_node(7));
+        assert!(!shortages.has_grown(&of_node(7)));
+        assert!(shortages.has_grown(&of_node(8)));
+        assert!(!shortages.has_grown(&of_group("/a", 0)));
+        look(of_group("/a", 2));
+        assert!(!shortages.has_grown(&of_group("/a", 2)));
+        assert!(shortages.has_grown(&of_group("/a", 3)));
+        assert!(!shortages.has_grown(&of_group("/b", 0)), "a new group");
+        assert!(shortages.has_grown(&of_group("/b", 1)));
+        look(of_node(8));
+        assert!(shortages.has_grown(&of_node(8)), "a moment ago");
         for _ in 0..LOOKS_KEPT {
             shortages.look();
         }
-        assert!(shortages.counted.lock().unwrap().len() <= LOOKS_KEPT);
+        assert!(shortages.looks.lock().unwrap().len() <= LOOKS_KEPT);
         assert!(!shortages.may_have_ended(Outcome::Exit(0)), "it was not killed");
     }
 }

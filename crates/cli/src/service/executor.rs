@@ -6,7 +6,7 @@ use crate::access::{AccessArgs, places};
 use crate::data::{CacheArgs, lent_directory};
 use crate::embedded::{LimitArgs, offered};
 use crate::exit::{Exit, runtime, say};
-use crate::machine::hostname;
+use crate::machine::{hostname, node_name};
 use crate::plan::quantity::{KeepFor, keep_for};
 use crate::results::asked::CAPTURE_BYTES_DEFAULT;
 use crate::results::rest::make_overflow;
@@ -323,7 +323,7 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
     cache.directories.extend(args.lend.clone());
     let overflow = make_overflow(scratch.path())?;
     let name =
-        args.name.clone().unwrap_or_else(|| format!("{}:{}", hostname(), std::process::id()));
+        args.name.clone().unwrap_or_else(|| format!("{}:{}", node_name(), std::process::id()));
     let options = |dispatchers: &Dispatchers| falkon_executor::Options {
         capture_bytes_max: args.capture,
         workers: workers.clone(),

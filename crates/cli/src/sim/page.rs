@@ -74,12 +74,17 @@ fn fact_table(out: &mut String, facts: &[Fact]) {
 }
 
 /// The samples that are drawn: some of all, and the last.
-fn drawn(figures: &Figures) -> Vec<Sample> {
-    let samples = &figures.series;
+fn drawn(samples: &[Sample]) -> Vec<Sample> {
     let step = samples.len().div_ceil(POINTS).max(1);
     let last = samples.len().saturating_sub(1);
     let some = samples.iter().enumerate().filter(|(at, _)| at % step == 0 || *at == last);
     some.map(|(_, sample)| *sample).collect()
+}
+
+/// The samples without those before the last at which nothing was submitted yet.
+fn since_submission(samples: &[Sample]) -> &[Sample] {
+    let first = samples.iter().position(|sample| sample.submitted > 0).unwrap_or(0);
+    &samples[first.saturating_sub(1)..]
 }
 
 /// A value at each of the samples.
@@ -146,7 +151,7 @@ fn sources(one: &Sample, next: &Sample) -> [f64; 3] {
 /// The papers' plots of one run.
 fn charts(run: &Run) -> Vec<Chart> {
     let (scenario, figures) = (&run.variant.scenario, &run.figures);
-    let samples = drawn(figures);
+    let samples = drawn(&figures.series);
     let delivered = |one: &Sample, next: &Sample, seconds: f64| {
         next.delivered.saturating_sub(one.delivered) as f64 / seconds
     };
@@ -233,7 +238,13 @@ fn data_charts(
 
 /// The name of a row of a grid.
 fn row_name(run: &Run) -> String {
-    let parts = run.variant.label.iter().map(|(name, value)| format!("{name} {}", shown(*value)));
+    let parts = run.variant.label.iter().map(|(name, value)| {
+        let value = shown(*value);
+        // A mantissa and an exponent stay as they are.
+        let is_decimal = value.contains('.') && !value.contains('e');
+        let brief = if is_decimal { value.trim_end_matches('0') } else { &value };
+        format!("{name} {}", brief.trim_end_matches('.'))
+    });
     parts.collect::<Vec<_>>().join(", ")
 }
 
@@ -246,8 +257,11 @@ fn grid(out: &mut String, runs: &[Run]) {
     if runs.len() > LINES_MAX {
         let _ = writeln!(out, "<p>The first {LINES_MAX} rows are drawn.</p>");
     }
-    let samples: Vec<(String, &Run, Vec<Sample>)> =
-        runs.iter().take(LINES_MAX).map(|run| (row_name(run), run, drawn(&run.figures))).collect();
+    let samples: Vec<(String, &Run, Vec<Sample>)> = runs
+        .iter()
+        .take(LINES_MAX)
+        .map(|run| (row_name(run), run, drawn(since_submission(&run.figures.series))))
+        .collect();
     let mut chart = |title, unit, most, of: OfRun<'_>| {
         let lines = samples.iter().map(|(name, run, samples)| of(name, run, samples));
         let chart = Chart { title, unit, kind: Kind::Lines, most, lines: lines.collect() };

@@ -7,6 +7,9 @@
 //! | Hydra of Intel MPI | `I_MPI_HYDRA_HOST_FILE` | `I_MPI_HYDRA_BOOTSTRAP`, `…_BOOTSTRAP_EXEC` |
 //! | ORTE: Open MPI to 4 | `OMPI_MCA_orte_default_hostfile` | `OMPI_MCA_plm_rsh_agent` |
 //! | PRRTE: Open MPI from 5 | `PRTE_MCA_prte_default_hostfile` | `PRTE_MCA_plm_ssh_agent` |
+//!
+//! Slurm's `srun` needs no remote shell. Its own variables would mislead the launchers above, so
+//! its options are in one variable, which the command names.
 
 use falkon_core::gang::GangToken;
 use std::fmt::Write;
@@ -21,6 +24,12 @@ type Variable = (Vec<u8>, Vec<u8>);
 
 /// By what processes of a gang find their executor: `SOCKET:TOKEN`.
 pub const GANG_VARIABLE: &str = "FALKON_GANG";
+
+/// The options by which `srun` starts ranks on the gang's nodes, within the job around it.
+const SRUN_VARIABLE: &str = "FALKON_SRUN";
+
+/// Where Slurm's programs find their cluster, if not at the usual place.
+const SLURM_CONF: &str = "SLURM_CONF";
 
 /// The longest list of nodes in one variable: kernels refuse longer ones than 128 KiB.
 const NODES_BYTES_MAX: usize = 64 << 10;
@@ -153,8 +162,36 @@ impl Folder {
             ("PRTE_MCA_plm_ssh_no_tree_spawn", text("1")),
             ("PRTE_MCA_plm_ssh_num_concurrent", concurrent),
         ];
-        Ok(set.into_iter().map(|(name, value)| (text(name), value)).chain(all).collect())
+        let set = set.into_iter().map(|(name, value)| (text(name), value));
+        Ok(set.chain(all).chain(of_slurm(hosts, ranks, |name| std::env::var(name).ok())).collect())
     }
+}
+
+/// What `srun` is to find, if this executor is in a job of Slurm and the nodes have plain names.
+/// Nodes outside of that job are refused by `srun`.
+fn of_slurm(
+    hosts: &[String],
+    ranks: u32,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Vec<Variable> {
+    let is_plain = |name: &String| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        !name.is_empty() && name.bytes().all(is_plain)
+    };
+    let job = variable("SLURM_JOB_ID").filter(|job| job.bytes().all(|b| b.is_ascii_digit()));
+    let Some(job) = job.filter(|job| !job.is_empty() && hosts.iter().all(is_plain)) else {
+        return Vec::new();
+    };
+    let (nodes, tasks) = (hosts.len(), hosts.len() as u64 * u64::from(ranks));
+    let options = format!(
+        "--jobid={job} --overlap --nodes={nodes} --ntasks={tasks} --ntasks-per-node={ranks} \
+         --nodelist={}",
+        hosts.join(",")
+    );
+    let configured = variable(SLURM_CONF).map(|path| (SLURM_CONF, path));
+    let options = (options.len() <= NODES_BYTES_MAX).then_some((SRUN_VARIABLE, options));
+    let set = options.into_iter().chain(configured);
+    set.map(|(name, value)| (name.as_bytes().to_vec(), value.into_bytes())).collect()
 }
 
 impl Drop for Folder {
@@ -189,6 +226,32 @@ mod tests {
         assert_eq!(value(GANG_VARIABLE), format!("{socket}:{}", "ab".repeat(16)));
         drop(folder);
         assert!(!dir.path().join("gang-1").exists());
+    }
+
+    #[test]
+    fn srun_has_its_options_within_a_job_of_slurm_alone() {
+        let hosts = ["a".to_owned(), "b-1.c".to_owned()];
+        let set = |hosts: &[String], job: Option<&str>| {
+            let variable = |name: &str| match name {
+                "SLURM_JOB_ID" => job.map(str::to_owned),
+                SLURM_CONF => Some("/etc/conf".to_owned()),
+                _ => None,
+            };
+            let set = of_slurm(hosts, 3, variable);
+            let text = |bytes| String::from_utf8(bytes).unwrap();
+            set.into_iter().map(|(name, value)| (text(name), text(value))).collect::<Vec<_>>()
+        };
+        let options = "--jobid=7 --overlap --nodes=2 --ntasks=6 --ntasks-per-node=3 \
+                       --nodelist=a,b-1.c";
+        let expected = [("FALKON_SRUN", options), (SLURM_CONF, "/etc/conf")];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(set(&hosts, Some("7")), expected);
+        for job in [None, Some(""), Some("7; rm"), Some("7 8")] {
+            assert!(set(&hosts, job).is_empty());
+        }
+        for name in ["a:1", "", "a b", "a,b", "$a"] {
+            assert!(set(&["a".to_owned(), name.to_owned()], Some("7")).is_empty());
+        }
     }
 
     #[test]

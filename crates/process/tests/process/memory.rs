@@ -2,6 +2,7 @@
 
 use falkon_trials::{skip, trial};
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
 use falkon_process::{Ended, Launch, MemoryLimit, Outcome, Shortage};
@@ -249,5 +250,19 @@ fn a_task_that_the_system_ends_for_want_of_memory_is_told_from_one_that_was_kill
     }
     // What exceeds its own limit is to blame itself, whatever else has happened.
     over(&rig.run_one(held(shell(GROW), false)));
+    drop(rig);
+}
+
+#[trial]
+fn memory_that_others_lack_within_their_limits_ends_no_task() {
+    let Some(confined) = Confined::new(16 * LIMIT) else {
+        skip("there is no control group of version 1 to confine a program in");
+    };
+    let mut rig = Rig::new();
+    let enter = format!("echo $$ > '{}'; exec {GROW}", confined.0.join("cgroup.procs").display());
+    let other = std::process::Command::new("sh").args(["-c", &enter]).status().unwrap();
+    assert_eq!(other.signal(), Some(9), "{other}");
+    let killed = rig.run_one(shell("kill -9 $$"));
+    assert_eq!((killed.outcome, killed.shortage), (KILLED, None));
     drop(rig);
 }

@@ -290,6 +290,23 @@ fn a_run_in_a_job_uses_the_nodes_of_the_job() {
     }
     assert_eq!(job("4"), Some(2));
     assert!(site.read("said").contains("this job has 3 nodes, not 4"), "{}", site.read("said"));
+    // The ranks print where they run.
+    let task = r#"wc -l < $FALKON_NODE_FILE; srun $FALKON_SRUN sh -c 'echo $SLURMD_NODENAME'"#;
+    site.write("gang.sh", task);
+    let gangs = format!(
+        "#!/bin/sh\n'{}' run --nodes all --nodes-per-task \"$1\" --ranks-per-node 2 --range 1-4 \
+         --out gangs -- sh \"$PWD/gang.sh\"\n",
+        env!("CARGO_BIN_EXE_falkon")
+    );
+    site.write("job.sh", gangs);
+    job("3");
+    let out = site.read("gangs/stdout");
+    let mut lines: Vec<&str> = out.lines().collect();
+    lines.sort_unstable();
+    let expected = [["3"; 4].as_slice(), &["n1"; 8], &["n2"; 8], &["n3"; 8]].concat();
+    assert_eq!(lines, expected, "{}", site.read("said"));
+    assert_eq!(job("4"), Some(2));
+    assert!(site.read("said").contains("this run has 3"), "{}", site.read("said"));
     slurm.wait_for_no_jobs();
     site.run(["run", "--nodes", "all", "--", "true"]).exits(2).says("this is no batch job");
     site.left().wait_for_none();
