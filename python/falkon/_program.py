@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 from ._errors import FalkonError
 
 
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 """The protocol of this package (docs/protocol.md)."""
 
 

@@ -56,6 +56,7 @@ pub use service::start::SecurityLevel;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use exit::Exit;
+use falkon_net::secure::Versions;
 use std::process::ExitCode;
 
 /// Runs many short tasks on one machine or many.
@@ -175,6 +176,9 @@ enum Command {
 pub fn main() -> ExitCode {
     if let Some(exit) = machine::begin() {
         return exit;
+    }
+    if let Err(error) = Versions::of_process() {
+        return Exit::usage(error).into();
     }
     let command = match config::with_defaults(Cli::command()) {
         Ok(command) => command,

@@ -20,11 +20,11 @@ use clap::Args;
 use falkon_data::overflow::OverflowDirectory;
 use falkon_net::Log;
 use falkon_net::secure::{
-    Batch, FrameReader, FrameWriter, ReadError, WRITE_QUEUE_BYTES_MAX, connect, plain,
+    Batch, FrameReader, FrameWriter, ReadError, Versions, WRITE_QUEUE_BYTES_MAX, connect, plain,
 };
 use falkon_process::Forked;
 use falkon_wire::codec::Wire;
-use falkon_wire::message::{PROTOCOL_VERSION, Refusal, ToClient, request_number};
+use falkon_wire::message::{Refusal, ToClient, request_number};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ pub(crate) struct PipeArgs {
     /// Run tasks on this machine, without another dispatcher, until standard input ends
     #[arg(long, conflicts_with = "access")]
     here: bool,
-    /// The protocol version of the other side; it must be that of this program
+    /// The protocol version of the other side; this program must know it
     #[arg(long, value_name = "N")]
     protocol: Option<u16>,
     /// A folder for data that is too large to be sent with calls: both sides read and write
@@ -89,10 +89,11 @@ pub(crate) struct PipeArgs {
 
 /// Runs the command.
 pub(crate) fn pipe(args: PipeArgs) -> Exit {
-    if let Some(theirs) = args.protocol.filter(|theirs| *theirs != PROTOCOL_VERSION) {
+    if let Some(theirs) = args.protocol.filter(|theirs| !Versions::RELEASE.includes(*theirs)) {
         return Exit::usage(format!(
-            "the program at the other end speaks protocol {theirs}, and this one speaks \
-             {PROTOCOL_VERSION}: use the same release of both"
+            "the program at the other end speaks protocol {theirs}, and this one speaks {}: use \
+             the same release of both",
+            Versions::RELEASE
         ));
     }
     let forked = match args.forked.as_deref().map(Forked::read).transpose() {
@@ -219,7 +220,7 @@ async fn elsewhere(args: PipeArgs, stream: UnixStream) -> Exit {
         Ok(access) => access,
         Err(exit) => return exit,
     };
-    let session = match connect(&access, role_for(&access, None), PROTOCOL_VERSION).await {
+    let session = match connect(&access, role_for(&access, None), Versions::spoken()).await {
         Ok(session) => session,
         Err(error) if error.is_transient() => return Exit::failure(error),
         Err(error) => return Exit::usage(error),

@@ -52,11 +52,11 @@ use falkon_core::events::{What, text};
 use falkon_core::task::{InstanceId, Time, UserId};
 use falkon_net::Log;
 use falkon_net::clock::{Alarm, Clock};
-use falkon_net::secure::{Acceptor, AcceptorError, Epochs, EpochsError, Identity, Role};
+use falkon_net::secure::{Acceptor, AcceptorError, Epochs, EpochsError, Identity, Role, Versions};
 use falkon_net::spin::{AdaptiveSpin, Spin};
 use falkon_provision::{Answer, Provision};
 use falkon_wire::hidden::Hidden;
-use falkon_wire::message::{PROTOCOL_VERSION, Refusal, ToClient, ToExecutor};
+use falkon_wire::message::{Refusal, ToClient, ToExecutor};
 use peer::{Inbound, Message, Outgoing, Peer};
 use refusals::Refusals;
 use room::Gauge;
@@ -281,7 +281,7 @@ pub fn acceptor(
     identity: &Arc<Identity>,
     level: falkon_net::secure::Level,
 ) -> Result<Arc<Acceptor>, AcceptorError> {
-    Acceptor::new(identity.clone(), level, PROTOCOL_VERSION).map(Arc::new)
+    Acceptor::new(identity.clone(), level, Versions::spoken()).map(Arc::new)
 }
 
 struct Driver {

@@ -2,9 +2,9 @@
 
 use super::{ExecutorError, Link, Log};
 use falkon_core::dispatch::Update;
-use falkon_net::secure::{FrameReader, FrameWriter, Role, connect_from};
+use falkon_net::secure::{FrameReader, FrameWriter, Role, Versions, connect_from};
 use falkon_wire::codec::Wire;
-use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, ToExecutor};
+use falkon_wire::message::{FromExecutor, ToExecutor};
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
@@ -126,10 +126,10 @@ pub(super) async fn keep_connected(
     let mut said = String::new();
     loop {
         // In a box: what connecting takes is not kept for as long as the session lasts.
-        let connecting = connect_from(source, &access, Role::Executor, PROTOCOL_VERSION);
+        let connecting = connect_from(source, &access, Role::Executor, Versions::spoken());
         match Box::pin(connecting).await {
             Ok(session) => {
-                log(&format!("connected to the dispatcher at {}", session.peer));
+                log(&format!("connected to the dispatcher at {}", session.described()));
                 pause = RECONNECT_MS.0;
                 said.clear();
                 let begun = tokio::time::Instant::now();

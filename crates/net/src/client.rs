@@ -9,12 +9,12 @@
 mod requests;
 
 use crate::secure::{
-    AccessFile, ConnectError, FrameReader, FrameWriter, Role, WriteError, connect,
+    AccessFile, ConnectError, FrameReader, FrameWriter, Role, Versions, WriteError, connect,
 };
 use falkon_core::dispatch::{Delivery, RequestError};
 use falkon_core::task::InstanceId;
 use falkon_wire::codec::Wire;
-use falkon_wire::message::{FromClient, PROTOCOL_VERSION, Refusal, ToClient};
+use falkon_wire::message::{FromClient, Refusal, ToClient};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -102,7 +102,7 @@ impl Client {
         role: Role,
     ) -> Result<(Client, Deliveries), ClientError> {
         let session =
-            connect(access, role, PROTOCOL_VERSION).await.map_err(ClientError::Connect)?;
+            connect(access, role, Versions::spoken()).await.map_err(ClientError::Connect)?;
         Ok(Client::over(session.reader, session.writer))
     }
 

@@ -3,7 +3,8 @@
 //!
 //! A connection comes about in four steps, in this order:
 //! 1. A fixed preamble of 16 bytes each way, in clear: who speaks, which
-//!    protocol version, which security [`Level`].
+//!    protocol version of the [`Versions`] that both speak, which security
+//!    [`Level`].
 //! 2. At [`Level::Encrypt`], a TLS 1.3 handshake in which the client accepts
 //!    exactly the certificate that its access file names.
 //! 3. A mutual challenge-response with the secret of the role, at every level:
@@ -12,6 +13,10 @@
 //! 4. Frames: a length and a body, at [`Level::Authenticate`] followed by a
 //!    message authentication code that also covers the frame's place in the
 //!    stream.
+//!
+//! From version 9 on a side that is in step 1 does not wait: the client sends
+//! its part of the next step with its preamble, in one write, and so does the
+//! server. In version 8 each waits for the other's preamble.
 //!
 //! [`Acceptor`] is the server's side and [`connect`] the client's;
 //! [`Identity`] is what a dispatcher keeps, [`AccessFile`] what it hands out.
@@ -25,6 +30,7 @@ mod admission;
 mod bare;
 mod breakdown;
 mod connect;
+mod early;
 mod epochs;
 mod exchange;
 mod frames;
@@ -39,6 +45,7 @@ mod role;
 mod secret;
 mod ticket;
 mod tls;
+mod versions;
 mod write;
 
 pub use accept::{AcceptError, Acceptor, AcceptorError, RefusedKind};
@@ -64,6 +71,7 @@ pub(crate) use secret::fill_randomly;
 pub use secret::{DispatcherId, Fingerprint, NotHex, Secret};
 pub use ticket::CLAIMS_BYTES;
 pub use ticket::{Claims, VisitPurpose};
+pub use versions::{PROTOCOL_VARIABLE, Versions, VersionsError};
 pub use write::{FrameWriter, QueueError, WriteError};
 
 /// The largest body of a frame, in bytes: a frame carries one message.

@@ -13,9 +13,9 @@ use falkon_net::secure::{
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, duplex};
 
 const LEVEL: Level = Level::Authenticate;
-const VERSION: u16 = 3;
+const VERSION: u16 = 9;
 /// What a client of this version and level sends first.
-const PREAMBLE: &[u8; 16] = b"FALKON\r\n\x03\0\x01\0\0\0\0\0";
+const PREAMBLE: &[u8; 16] = b"FALKON\r\n\x09\0\x01\0\0\0\0\0";
 
 /// Runs with a clock that jumps to the next deadline when nothing else is left
 /// to do.

@@ -7,9 +7,11 @@ use falkon_core::provision::Waiting;
 use falkon_core::tail::{KeptQuestion, TailQuestion};
 use falkon_core::task::Time;
 use falkon_net::Log;
-use falkon_net::secure::{ConnectError, FrameReader, FrameWriter, Role, connect, connect_through};
+use falkon_net::secure::{
+    ConnectError, FrameReader, FrameWriter, Role, Versions, connect, connect_through,
+};
 use falkon_wire::codec::Wire;
-use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, ToExecutor};
+use falkon_wire::message::{FromExecutor, ToExecutor};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -95,12 +97,12 @@ async fn open(upstream: &Upstream, log: &Log) -> Result<(FrameReader, FrameWrite
     match upstream {
         Upstream::Here(open) => Ok(open()),
         Upstream::Access { access, proxy } => {
-            let (role, version) = (Role::Executor, PROTOCOL_VERSION);
+            let (role, versions) = (Role::Executor, Versions::spoken());
             let session = match proxy {
-                Some(proxy) => connect_through(proxy, access, role, version).await?,
-                None => connect(access, role, version).await?,
+                Some(proxy) => connect_through(proxy, access, role, versions).await?,
+                None => connect(access, role, versions).await?,
             };
-            log(&format!("connected to the dispatcher above at {}", session.peer));
+            log(&format!("connected to the dispatcher above at {}", session.described()));
             Ok((session.reader, session.writer))
         }
     }

@@ -1,5 +1,5 @@
 //! How the core's types travel. Field order is the protocol: whoever changes
-//! it raises [`crate::message::PROTOCOL_VERSION`].
+//! it raises [`crate::message::PROTOCOL_VERSION`], and the format version of journals.
 
 use crate::codec::{
     DecodeError, Decoder, Wire, put_array, put_uint, wire_enum, wire_list, wire_number, wire_struct,

@@ -2,6 +2,17 @@
 //!
 //! A connection carries frames; a frame carries one message. Requests carry a
 //! number that comes back in the answer; a client may have many under way.
+//!
+//! # Messages that a peer may not know
+//!
+//! Two sides speak the newest version that both know, which their session names. All messages
+//! below are of every version from [`PROTOCOL_VERSION_OLDEST`] to [`PROTOCOL_VERSION`].
+//!
+//! - A message, variant or field that is added in a later version is not sent over a session of
+//!   an earlier one. Its sender does without it; where a user has asked for it, the answer is an
+//!   error of its own that names both versions and the side to upgrade.
+//! - A value that a version encodes differently is encoded as the session's version has it.
+//! - What only versions before the oldest one need is removed with them.
 
 mod below;
 mod executor;
@@ -37,9 +48,18 @@ use falkon_core::tail::Tail;
 use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, UserId};
 use std::sync::Arc;
 
-/// Both sides must speak the same version. A journal holds the same values, so
-/// its format version goes with this one.
-pub const PROTOCOL_VERSION: u16 = 8;
+/// The newest version that this release speaks. Version 9 has a shorter handshake than version 8,
+/// and the same messages.
+pub const PROTOCOL_VERSION: u16 = 9;
+
+/// The oldest version that this release speaks: the one before [`PROTOCOL_VERSION`], or the same
+/// if there is none.
+pub const PROTOCOL_VERSION_OLDEST: u16 = 8;
+
+const _: () = assert!(
+    PROTOCOL_VERSION - PROTOCOL_VERSION_OLDEST <= 1,
+    "a release speaks one version before its own at most"
+);
 
 /// From a client to a dispatcher.
 #[derive(Debug, Clone, PartialEq, Eq)]

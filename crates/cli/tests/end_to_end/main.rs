@@ -65,6 +65,7 @@ mod tutorial;
 mod usage;
 mod users;
 mod values;
+mod versions;
 mod web;
 
 fn main() -> std::process::ExitCode {

@@ -522,7 +522,7 @@ fn a_relay_below_a_dispatcher_of_another_release_says_so_and_ends() {
             read_to_end(&mut stream);
         });
         let args = ["relay", "--upstream", &file, "--dir", &site.text("below")];
-        let said = format!("speaks {other}: use the same release on both sides");
+        let said = format!("speaks {other}: upgrade this falkon");
         site.run(args).exits(2).says(&said);
     });
 }

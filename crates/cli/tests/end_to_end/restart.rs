@@ -9,21 +9,21 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 const FALKON: &str = env!("CARGO_BIN_EXE_falkon");
 
 /// A script in the test's directory that can be executed.
-fn script(site: &Site, name: &str, text: &str) -> String {
+pub(crate) fn script(site: &Site, name: &str, text: &str) -> String {
     let path = site.write(name, format!("#!/bin/sh\n{text}\n"));
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     path
 }
 
 /// Tasks that say when they start, and wait until they may end.
-struct Held {
+pub(crate) struct Held {
     started: Signals,
     gate: Gate,
     script: String,
 }
 
 impl Held {
-    fn new(site: &Site) -> Held {
+    pub(crate) fn new(site: &Site) -> Held {
         let (started, gate) = (site.signals("started"), site.gate("gate"));
         let script =
             format!("echo {{}} > {}; read line < {}; echo {{}}", started.path(), gate.path());
@@ -33,19 +33,28 @@ impl Held {
     /// Submits so many and waits for their results.
     fn submit(&self, access: &Access<'_>, count: u32) -> Running {
         let range = format!("1-{count}");
-        let args = ["--wait", "--json", "--range", &range, "--", "sh", "-c", &self.script];
-        access.start("submit", &args)
+        access.start("submit", &self.submission(&range))
+    }
+
+    /// The arguments that submit a range of them and wait.
+    pub(crate) fn submission<'a>(&'a self, range: &'a str) -> [&'a str; 8] {
+        ["--wait", "--json", "--range", range, "--", "sh", "-c", &self.script]
+    }
+
+    /// Waits until so many more have started.
+    pub(crate) fn begin(&mut self, count: usize) {
+        self.started.take(count);
     }
 
     /// Lets so many end that have started, and those that come after them start.
-    fn go_on(&mut self, count: usize, coming: usize) {
+    pub(crate) fn go_on(&mut self, count: usize, coming: usize) {
         self.gate.let_through(count);
         self.started.take(coming);
     }
 
     /// Each of so many tasks has run once, and the client has all results once.
     #[track_caller]
-    fn check(mut self, client: Running, count: u64) {
+    pub(crate) fn check(mut self, client: Running, count: u64) {
         let ran = client.finish().exits(0);
         assert_eq!(indices(ran.text()), (0..count).collect::<Vec<_>>());
         for result in json_lines(ran.text()) {
@@ -197,6 +206,7 @@ fn a_program_that_will_not_do_leaves_the_running_one_as_it_is() {
             answers("newer", "echo takes-over 9.9.9 9999"),
             "speaks protocol 9999, and the executors and clients that are connected speak",
         ),
+        (answers("both", "echo takes-over 9.9.9 10 11"), "speaks protocol 10 and 11, and"),
     ] {
         let ran = access.run("restart", &["--binary", &program]).exits(2);
         ran.says_only(1, "the dispatcher refused: it goes on as it is: ").says(why);

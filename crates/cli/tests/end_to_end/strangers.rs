@@ -3,6 +3,7 @@
 
 use crate::fixture::{Dispatcher, Running, Site, poll};
 use falkon_trials::trial;
+use falkon_wire::message::PROTOCOL_VERSION;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -18,7 +19,12 @@ const CROWD: usize = 1_300;
 /// Descriptors that this process needs for that.
 const DESCRIPTORS: u64 = 4_096;
 
-const PREAMBLE: &[u8; 16] = b"FALKON\r\n\x06\0\x01\0\0\0\0\0";
+/// The first bytes of a client that could go on.
+const PREAMBLE: &[u8; 16] = &{
+    let mut bytes = *b"FALKON\r\n\0\0\x01\0\0\0\0\0";
+    bytes[8] = PROTOCOL_VERSION as u8;
+    bytes
+};
 
 /// Connections to one address that are opened anew whenever they are closed.
 struct Crowd {

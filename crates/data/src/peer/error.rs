@@ -99,7 +99,7 @@ impl PeerError {
                 let reason = "its certificate is not the one that the dispatcher named".to_owned();
                 PeerError::NotAllowed { peer, reason }
             }
-            ConnectFailure::Version { .. } => {
+            ConnectFailure::Version { .. } | ConnectFailure::PeerVersion { .. } => {
                 let reason = "it is of another release".to_owned();
                 PeerError::NotAllowed { peer, reason }
             }

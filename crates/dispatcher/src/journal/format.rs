@@ -13,10 +13,16 @@
 
 use crc32fast::Hasher;
 
-/// Version of the file format that this build writes and reads: that of the protocol, for records
-/// are encoded as messages are. A file of another version is refused as a whole, and never misread
-/// in the middle.
-pub const FORMAT_VERSION: u32 = falkon_wire::message::PROTOCOL_VERSION as u32;
+/// Version of the file format that this build writes and reads. It is raised whenever files of
+/// the version before would be misread: when a record, or a value in one, is encoded differently,
+/// or the layout above changes. A change of the handshake, or of messages that no record contains,
+/// does not raise it. From then on the version before is read as well, for one version, so that
+/// `falkon restart` can replace a release by the next one. A file of any other version is refused
+/// as a whole, and never misread in the middle. The tests of the program have a journal that a
+/// release of protocol 8 has written (`end_to_end/versions/journal_of_protocol_8`).
+///
+/// Until protocol 8 it was the protocol's version.
+pub const FORMAT_VERSION: u32 = 8;
 
 /// Longest body of one record: a message of 16 MiB and room for its envelope.
 pub const RECORD_BYTES_MAX: usize = falkon_core::limits::RECORD_BYTES_MAX as usize;

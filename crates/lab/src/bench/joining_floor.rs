@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 
 /// Connections that are made: a process of usual limits has descriptors for both ends.
 const CONNECTIONS: u32 = 6000;
-/// Messages there and back until an executor has joined: preambles, the proofs of both sides
-/// in two, and its registration.
-const ROUND_TRIPS: usize = 4;
+/// Messages there and back until an executor has joined: preambles with a claim and the server's
+/// proof, the executor's proof and its welcome, and its registration.
+const ROUND_TRIPS: usize = 3;
 /// Bytes of a message, about those of a proof.
 const MESSAGE_BYTES: usize = 40;
 /// Connections that are begun before those that are under way have a turn, as by the emulator.

@@ -5,27 +5,28 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use zeroize::Zeroizing;
 
 use super::admission::{Admission, Entrant};
 use super::breakdown::{Breakdown, Stage};
+use super::early::Early;
 use super::frames::{
     ReadHalf, Side, WriteHalf, halves, prepare_for, prepare_tcp, protected, tcp_halves,
 };
-use super::handshake::{self, Opening, ServeError};
+use super::handshake::{self, Manner, Opening, ServeError};
 use super::identity::ENCODED_BYTES;
 use super::preamble::{Preamble, Status};
-use super::{Identity, Level, Role, Session, tls};
+use super::{Identity, Level, Role, Session, Versions, tls};
 
 /// Lets peers in that prove themselves. One per listening dispatcher, shared by
 /// all its connections.
 pub struct Acceptor {
     identity: Arc<Identity>,
     level: Level,
-    version: u16,
+    versions: Versions,
     /// There is one exactly at [`Level::Encrypt`].
     tls: Option<TlsAcceptor>,
     admission: Arc<Admission>,
@@ -43,15 +44,26 @@ pub enum AcceptError {
     /// Too many connections are in their handshake.
     #[error("refused: too many connections are in their handshake")]
     Busy,
-    /// The peer speaks another version of the protocol.
+    /// The peer speaks a version of the protocol that this dispatcher does not.
     #[error(
-        "the peer speaks protocol {theirs}, this dispatcher speaks {ours}: use the same release on \
-         both sides"
+        "the peer speaks protocol {theirs}, this dispatcher speaks {ours}: {}",
+        .ours.remedy(*.theirs, "this dispatcher", "the peer")
     )]
     Version {
         /// The peer's.
         theirs: u16,
         /// This dispatcher's.
+        ours: Versions,
+    },
+    /// The peer of an executor speaks another version of the protocol between executors.
+    #[error(
+        "the peer speaks protocol {theirs}, executors speak {ours} to each other: use the same \
+         release on both sides"
+    )]
+    PeerVersion {
+        /// The peer's.
+        theirs: u16,
+        /// This executor's.
         ours: u16,
     },
     /// The peer's access file says another security level.
@@ -163,7 +175,7 @@ impl From<ServeError> for AcceptError {
 }
 
 impl Acceptor {
-    /// An acceptor for connections of one level and protocol version.
+    /// An acceptor for connections of one level and of these protocol versions.
     ///
     /// # Errors
     /// [`AcceptorError`] at [`Level::Encrypt`] if the identity's certificate
@@ -171,21 +183,23 @@ impl Acceptor {
     pub fn new(
         identity: Arc<Identity>,
         level: Level,
-        version: u16,
+        versions: impl Into<Versions>,
     ) -> Result<Acceptor, AcceptorError> {
         let tls = match level {
             Level::Encrypt => Some(tls::acceptor(&identity).map_err(AcceptorError)?),
             Level::None | Level::Authenticate => None,
         };
-        Ok(Acceptor { identity, level, version, tls, admission: Admission::new() })
+        let versions = versions.into();
+        Ok(Acceptor { identity, level, versions, tls, admission: Admission::new() })
     }
 
     /// All that [`Acceptor::from_bytes`] needs to make an acceptor like this
     /// one in another process. Holds the key that all secrets follow from.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        let mut bytes = Zeroizing::new(Vec::with_capacity(3 + ENCODED_BYTES));
+        let mut bytes = Zeroizing::new(Vec::with_capacity(5 + ENCODED_BYTES));
         bytes.push(self.level.code());
-        bytes.extend_from_slice(&self.version.to_le_bytes());
+        bytes.extend_from_slice(&self.versions.oldest().to_le_bytes());
+        bytes.extend_from_slice(&self.versions.newest().to_le_bytes());
         self.identity.encode(&mut bytes);
         bytes
     }
@@ -194,9 +208,12 @@ impl Acceptor {
     /// bytes.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Acceptor> {
         let (level, bytes) = bytes.split_first()?;
-        let (version, bytes) = bytes.split_first_chunk()?;
+        let (oldest, bytes) = bytes.split_first_chunk()?;
+        let (newest, bytes) = bytes.split_first_chunk()?;
+        let (oldest, newest) = (u16::from_le_bytes(*oldest), u16::from_le_bytes(*newest));
+        let versions = (oldest <= newest).then(|| Versions::between(oldest, newest))?;
         let identity = Arc::new(Identity::decode(bytes)?);
-        Acceptor::new(identity, Level::from_code(*level)?, u16::from_le_bytes(*version)).ok()
+        Acceptor::new(identity, Level::from_code(*level)?, versions).ok()
     }
 
     /// The level of the sessions.
@@ -268,7 +285,7 @@ impl Acceptor {
     async fn admit<S, K>(
         &self,
         entrant: Entrant,
-        mut stream: S,
+        stream: S,
         (prepare, halves_of): (Prepare<S>, Halves<S>),
         peer: String,
         is_known: impl FnOnce(Role) -> K,
@@ -277,55 +294,66 @@ impl Acceptor {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
         K: Future<Output = bool>,
     {
+        let mut stream = Early::new(stream);
         let client = entrant.preamble(&mut stream).await?;
         let has_place = entrant.place().await;
-        let (status, refusal) = self.judge(&client, has_place);
+        let (version, status, refusal) = self.judge(&client, has_place);
         let pace = entrant.pace();
-        let server = Preamble::new(self.version, self.level, status);
-        let answered = pace.step(Stage::Preamble, server.send(&mut stream)).await;
+        let server = Preamble::new(version, self.level, status);
+        stream.hold(&server);
         if let Some(refusal) = refusal {
             // The peer is turned away whether or not the answer reaches it.
+            let _ = pace.step(Stage::Preamble, stream.dismiss()).await;
             return Err(refusal);
         }
-        answered?;
+        if !stream.has_more() {
+            // It waits for the preamble. What follows one that does not has its answer with it.
+            pace.step(Stage::Preamble, stream.flush()).await?;
+        }
         let mut opening = Opening { client, server, binding: None };
+        let (level, manner) = (self.level, Manner::of_version(version));
         let serve_secret = |role| self.identity.secret(role);
-        let (role, keys, streams) = match &self.tls {
+        let (proved, streams) = match &self.tls {
             Some(acceptor) => {
                 let mut stream = pace.step(Stage::Tls, tls::accept(acceptor, stream)).await?;
                 let binding = tls::server_binding(&stream, self.identity.fingerprint());
                 opening.binding = Some(binding.map_err(|e| (Stage::Tls, Breakdown::Tls(e)))?);
-                let (role, keys) =
-                    handshake::serve(&mut stream, &opening, pace, serve_secret, is_known).await?;
-                let prepared = prepare(stream.get_ref().0.get_ref(), role);
+                let about = (&opening, level, manner);
+                let proved =
+                    handshake::serve(&mut stream, about, pace, serve_secret, is_known).await?;
+                let prepared = prepare(stream.get_ref().0.get_ref().stream(), proved.role);
                 prepared.map_err(|error| (Stage::Proof, Breakdown::from(error)))?;
-                (role, keys, halves(stream))
+                (proved, halves(stream))
             }
             None => {
-                let (role, keys) =
-                    handshake::serve(&mut stream, &opening, pace, serve_secret, is_known).await?;
-                let prepared = prepare(&stream, role);
+                let about = (&opening, level, manner);
+                let proved =
+                    handshake::serve(&mut stream, about, pace, serve_secret, is_known).await?;
+                let stream = stream.into_inner().ok_or((Stage::Proof, Breakdown::Malformed))?;
+                let prepared = prepare(&stream, proved.role);
                 prepared.map_err(|error| (Stage::Proof, Breakdown::from(error)))?;
-                (role, keys, halves_of(stream))
+                (proved, halves_of(stream))
             }
         };
-        let (reader, writer) = protected(streams, self.level, Side::Server, keys);
-        Ok(Session { role, peer, level: self.level, reader, writer })
+        let role = proved.role;
+        let (reader, writer) = protected(streams, level, Side::Server, proved);
+        Ok(Session { role, peer, level, version, reader, writer })
     }
 
-    /// The answer to a client's preamble, and the reason if it is refused.
-    fn judge(&self, client: &Preamble, has_place: bool) -> (Status, Option<AcceptError>) {
-        let (ours, level) = (self.version, self.level);
-        if client.version != ours {
-            let theirs = client.version;
-            (Status::OtherVersion, Some(AcceptError::Version { theirs, ours }))
+    /// The answer to a client's preamble, its version first, and the reason if it is refused.
+    fn judge(&self, client: &Preamble, has_place: bool) -> (u16, Status, Option<AcceptError>) {
+        let (ours, level, theirs) = (self.versions, self.level, client.version);
+        if !ours.includes(theirs) {
+            let refusal = AcceptError::Version { theirs, ours };
+            (ours.newest(), Status::OtherVersion, Some(refusal))
         } else if client.level != level.code() {
-            let theirs = Level::from_code(client.level);
-            (Status::OtherLevel, Some(AcceptError::Level { theirs, ours: level }))
+            let refusal =
+                AcceptError::Level { theirs: Level::from_code(client.level), ours: level };
+            (theirs, Status::OtherLevel, Some(refusal))
         } else if !has_place {
-            (Status::Busy, Some(AcceptError::Busy))
+            (theirs, Status::Busy, Some(AcceptError::Busy))
         } else {
-            (Status::Fine, None)
+            (theirs, Status::Fine, None)
         }
     }
 }
@@ -346,7 +374,7 @@ impl fmt::Debug for Acceptor {
         f.debug_struct("Acceptor")
             .field("identity", &self.identity)
             .field("level", &self.level)
-            .field("version", &self.version)
+            .field("versions", &self.versions)
             .finish_non_exhaustive()
     }
 }

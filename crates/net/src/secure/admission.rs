@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::breakdown::{Breakdown, Deadline, Stage};
+use super::early::Early;
 use super::preamble::Preamble;
 use super::{PLACE_MS_MAX, PREAMBLE_MS_MAX, STALLED_MS};
 use crate::concentrator::descriptors_max;
@@ -124,10 +125,10 @@ impl Entrant {
     /// Reads the preamble, and gives up a peer that sends none.
     pub(super) async fn preamble<S: AsyncRead + Unpin>(
         &self,
-        stream: &mut S,
+        stream: &mut Early<S>,
     ) -> Result<Preamble, (Stage, Breakdown)> {
         let deadline = Deadline::after(PREAMBLE_MS_MAX);
-        self.unless_evicted(Stage::Preamble, deadline, Preamble::receive(stream)).await
+        self.unless_evicted(Stage::Preamble, deadline, stream.preamble()).await
     }
 
     /// Waits for a place, once the peer has spoken. Returns false if there is

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::unix;
@@ -21,8 +21,9 @@ use tokio_rustls::TlsAcceptor;
 
 use super::admission::{Admission, Entrant};
 use super::breakdown::{Breakdown, Deadline, Stage};
+use super::early::Early;
 use super::frames::{MAC_BYTES, ReadHalf, WriteHalf, halves, prepare_tcp};
-use super::handshake::{self, JoinError, Keys, Opening};
+use super::handshake::{self, Claim, JoinError, Keys, Manner, Opening, Proved};
 use super::preamble::{Preamble, Status};
 use super::ticket::{Claims, secret_at_peer};
 use super::{
@@ -32,7 +33,8 @@ use super::{
 
 /// The protocol version between executors. It is far from the versions of the
 /// protocol with a dispatcher, so that a client at the wrong port gets an error
-/// that says so.
+/// that says so. It is not negotiated: executors that do not speak the same one fetch from stores,
+/// or by way of the dispatcher.
 const PEER_VERSION: u16 = 0x5001;
 
 /// The bytes of an authentication code.
@@ -122,9 +124,10 @@ impl PeerAcceptor {
     pub async fn accept(
         &self,
         entrant: Entrant,
-        mut stream: TcpStream,
+        stream: TcpStream,
     ) -> Result<(Bare, Option<u64>), AcceptError> {
         prepare_tcp(&stream).map_err(|error| (Stage::Preamble, Breakdown::from(error)))?;
+        let mut stream = Early::new(stream);
         let client = entrant.preamble(&mut stream).await?;
         if !entrant.place().await {
             return Err(AcceptError::Busy);
@@ -137,31 +140,37 @@ impl PeerAcceptor {
             _ => Status::Fine,
         };
         let server = Preamble::new(ours, self.level, status);
-        pace.step(Stage::Preamble, server.send(&mut stream)).await?;
+        stream.hold(&server);
+        pace.step(Stage::Preamble, stream.flush()).await?;
         match status {
             Status::Fine => {}
-            Status::OtherVersion => return Err(AcceptError::Version { theirs, ours }),
+            Status::OtherVersion => return Err(AcceptError::PeerVersion { theirs, ours }),
             _ => {
                 let theirs = Level::from_code(client.level);
                 return Err(AcceptError::Level { theirs, ours: self.level });
             }
         }
+        let mut stream = stream.into_inner().ok_or((Stage::Preamble, Breakdown::Malformed))?;
         let mut opening = Opening { client, server, binding: None };
+        let level = self.level;
         let secret = |role| secret_at_peer(&self.secret, role);
         let known = |_| std::future::ready(true);
-        let ((role, keys), streams) = match &self.tls {
+        let (proved, streams) = match &self.tls {
             None => {
-                let proved = handshake::serve(&mut stream, &opening, pace, secret, known);
+                let about = (&opening, level, Manner::Waiting);
+                let proved = handshake::serve(&mut stream, about, pace, secret, known);
                 (proved.await?, bare_halves(stream))
             }
             Some((acceptor, fingerprint)) => {
                 let mut stream = pace.step(Stage::Tls, tls::accept(acceptor, stream)).await?;
                 let binding = tls::server_binding(&stream, *fingerprint);
                 opening.binding = Some(binding.map_err(|e| (Stage::Tls, Breakdown::Tls(e)))?);
-                let proved = handshake::serve(&mut stream, &opening, pace, secret, known);
+                let about = (&opening, level, Manner::Waiting);
+                let proved = handshake::serve(&mut stream, about, pace, secret, known);
                 (proved.await?, tls_halves(stream))
             }
         };
+        let Proved { role, keys, .. } = proved;
         let Keys { to_server, to_client } = keys;
         let visitor = match role {
             Role::Instance(number) => Some(number),
@@ -181,17 +190,19 @@ pub async fn connect_peer(
     secret: &Secret,
 ) -> Result<Bare, ConnectFailure> {
     let limit = Duration::from_millis(CONNECT_MS_MAX);
-    let mut stream = timeout(limit, TcpStream::connect(address))
+    let stream = timeout(limit, TcpStream::connect(address))
         .await
         .map_err(|_| ConnectFailure::NoAnswer)?
         .map_err(ConnectFailure::Unreachable)?;
     prepare_tcp(&stream).map_err(ConnectFailure::Unreachable)?;
     let deadline = Deadline::start();
     let client = Preamble::new(PEER_VERSION, level, Status::Fine);
-    deadline.step(Stage::Preamble, client.send(&mut stream)).await?;
-    let server = deadline.step(Stage::Preamble, Preamble::receive(&mut stream)).await?;
+    let mut stream = Early::new(stream);
+    stream.hold(&client);
+    deadline.step(Stage::Preamble, stream.flush()).await?;
+    let server = deadline.step(Stage::Preamble, stream.preamble()).await?;
     if server.version != PEER_VERSION {
-        return Err(ConnectFailure::Version { ours: PEER_VERSION, theirs: server.version });
+        return Err(ConnectFailure::PeerVersion { ours: PEER_VERSION, theirs: server.version });
     }
     if server.level != level.code() {
         let theirs = Level::from_code(server.level);
@@ -200,6 +211,7 @@ pub async fn connect_peer(
     if server.status != Some(Status::Fine) {
         return Err((Stage::Preamble, Breakdown::Malformed).into());
     }
+    let mut stream = stream.into_inner().ok_or((Stage::Preamble, Breakdown::Malformed))?;
     let mut opening = Opening { client, server, binding: None };
     let refused = |error| match error {
         JoinError::NotProved | JoinError::UnknownInstance | JoinError::UnknownUser => {
@@ -207,22 +219,25 @@ pub async fn connect_peer(
         }
         JoinError::Breakdown(stage, cause) => (stage, cause).into(),
     };
-    let (keys, streams) = match level {
+    let claim = Claim::draw(level, role, secret)?;
+    let (proved, streams) = match level {
         Level::Encrypt => {
             let fingerprint = fingerprint.ok_or(ConnectFailure::NoFingerprint)?;
-            let connecting = tls::connect(fingerprint, stream);
+            let connecting = async { tls::connect(fingerprint, stream)?.await };
             let mut stream = deadline.step(Stage::Tls, connecting).await?;
             let binding = tls::client_binding(&stream, fingerprint);
             opening.binding = Some(binding.map_err(|e| (Stage::Tls, Breakdown::Tls(e)))?);
-            let proved = handshake::join(&mut stream, &opening, deadline, role, secret).await;
+            deadline.step(Stage::Hello, claim.send(&mut stream)).await?;
+            let proved = claim.prove(&mut stream, (&opening, Manner::Waiting), deadline).await;
             (proved.map_err(refused)?, tls_halves(stream))
         }
         Level::None | Level::Authenticate => {
-            let proved = handshake::join(&mut stream, &opening, deadline, role, secret).await;
+            deadline.step(Stage::Hello, claim.send(&mut stream)).await?;
+            let proved = claim.prove(&mut stream, (&opening, Manner::Waiting), deadline).await;
             (proved.map_err(refused)?, bare_halves(stream))
         }
     };
-    let Keys { to_server, to_client } = keys;
+    let Keys { to_server, to_client } = proved.keys;
     Ok(Bare::new(streams, level, to_client.codes, to_server.codes))
 }
 

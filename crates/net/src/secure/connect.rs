@@ -1,24 +1,31 @@
 //! The client's side: from an access file to a session.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::timeout;
+use tokio_rustls::Connect;
 
 use super::breakdown::{Breakdown, Deadline, Stage};
+use super::early::Early;
 use super::frames::{
     ReadHalf, Side, WriteHalf, halves, prepare_for, prepare_tcp, protected, tcp_halves,
 };
-use super::handshake::{self, JoinError, Opening};
+use super::handshake::{Claim, JoinError, Manner, Opening};
 use super::preamble::{Preamble, Status};
 use super::proxy::{Proxy, ProxyError};
+use super::versions::{recall, remember};
 use super::{
-    AccessError, AccessFile, CONNECT_MS_MAX, Fingerprint, Level, Role, Secret, Session, tls,
+    AccessError, AccessFile, CONNECT_MS_MAX, Fingerprint, Level, Role, Secret, Session, Versions,
+    tls,
 };
 
 /// Why no session could be had with a dispatcher.
@@ -58,11 +65,18 @@ pub enum ConnectFailure {
     },
     /// The address did not answer within [`CONNECT_MS_MAX`].
     NoAnswer,
-    /// The dispatcher speaks another version of the protocol.
+    /// The dispatcher speaks no version of the protocol that this side does.
     Version {
         /// This side's.
+        ours: Versions,
+        /// The dispatcher's newest.
+        theirs: u16,
+    },
+    /// The executor at the address speaks another version of the protocol between executors.
+    PeerVersion {
+        /// This side's.
         ours: u16,
-        /// The dispatcher's.
+        /// The executor's.
         theirs: u16,
     },
     /// The dispatcher has another security level than the access file says.
@@ -157,8 +171,13 @@ impl fmt::Display for FailedAttempt {
             ),
             ConnectFailure::Version { ours, theirs } => write!(
                 f,
-                "this falkon speaks protocol {ours}, the dispatcher at {at} speaks {theirs}: \
-                 use the same release on both sides"
+                "this falkon speaks protocol {ours}, the dispatcher at {at} speaks {theirs}: {}",
+                ours.remedy(*theirs, "this falkon", "the dispatcher")
+            ),
+            ConnectFailure::PeerVersion { ours, theirs } => write!(
+                f,
+                "executors speak protocol {ours} to each other, {at} speaks {theirs}: use the same \
+                 release on both sides"
             ),
             ConnectFailure::Level { ours, theirs } => write_level(f, at, *ours, *theirs),
             ConnectFailure::Busy => write!(
@@ -274,17 +293,19 @@ impl From<(Stage, Breakdown)> for ConnectFailure {
 /// Connects to the dispatcher of an access file as `role`: tries the addresses
 /// in turn and returns the first session that comes about. Reaching an address
 /// may take [`CONNECT_MS_MAX`], the handshake
-/// [`HANDSHAKE_MS_MAX`](super::HANDSHAKE_MS_MAX). `version` is this side's
-/// protocol version.
+/// [`HANDSHAKE_MS_MAX`](super::HANDSHAKE_MS_MAX). The connection goes on in the
+/// newest of `versions` that the dispatcher speaks. An address may be connected to
+/// a second time at once: in an older version, see [`Versions`], or in the oldest
+/// if the connection ended before the dispatcher had answered the first bytes.
 ///
 /// # Errors
 /// [`ConnectError`], with what happened at each address.
 pub async fn connect(
     access: &AccessFile,
     role: Role,
-    version: u16,
+    versions: impl Into<Versions>,
 ) -> Result<Session, ConnectError> {
-    connect_from(None, access, role, version).await
+    connect_from(None, access, role, versions).await
 }
 
 /// Like [`connect`], from one of this machine's addresses rather than from the
@@ -296,9 +317,9 @@ pub async fn connect_from(
     source: Option<IpAddr>,
     access: &AccessFile,
     role: Role,
-    version: u16,
+    versions: impl Into<Versions>,
 ) -> Result<Session, ConnectError> {
-    reach_any(Route::From(source), access, role, version).await
+    reach_any(Route::From(source), access, role, versions.into()).await
 }
 
 /// Like [`connect`], through a proxy.
@@ -309,9 +330,9 @@ pub async fn connect_through(
     proxy: &Proxy,
     access: &AccessFile,
     role: Role,
-    version: u16,
+    versions: impl Into<Versions>,
 ) -> Result<Session, ConnectError> {
-    reach_any(Route::Through(proxy), access, role, version).await
+    reach_any(Route::Through(proxy), access, role, versions.into()).await
 }
 
 /// How an address is reached.
@@ -326,12 +347,12 @@ async fn reach_any(
     route: Route<'_>,
     access: &AccessFile,
     role: Role,
-    version: u16,
+    versions: Versions,
 ) -> Result<Session, ConnectError> {
     let secret = access.secret(role).map_err(ConnectError::Access)?;
     let mut attempts = Vec::new();
     for address in &access.addresses {
-        let joining = Joining { access, role, secret, version };
+        let joining = Joining { access, role, secret, versions };
         match joining.reach(address, route).await {
             Ok(session) => return Ok(session),
             Err(failure) => attempts.push(FailedAttempt { address: address.clone(), failure }),
@@ -340,8 +361,8 @@ async fn reach_any(
     Err(ConnectError::Failed { attempts })
 }
 
-/// Like [`connect`], over any stream that leads to the dispatcher. `peer` names
-/// the dispatcher in messages.
+/// Like [`connect`], over any stream that leads to the dispatcher, and in the newest of
+/// `versions` alone. `peer` names the dispatcher in messages.
 ///
 /// # Errors
 /// [`ConnectError`]; the stream is then dropped.
@@ -350,15 +371,16 @@ pub async fn connect_over<S>(
     peer: String,
     access: &AccessFile,
     role: Role,
-    version: u16,
+    versions: impl Into<Versions>,
 ) -> Result<Session, ConnectError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let secret = access.secret(role).map_err(ConnectError::Access)?;
-    let joining = Joining { access, role, secret, version };
-    joining.join(stream, halves, &peer).await.map_err(|failure| ConnectError::Failed {
-        attempts: vec![FailedAttempt { address: peer, failure }],
+    let versions = versions.into();
+    let joining = Joining { access, role, secret, versions };
+    joining.join(stream, halves, &peer, versions.newest()).await.map_err(|failure| {
+        ConnectError::Failed { attempts: vec![FailedAttempt { address: peer, failure }] }
     })
 }
 
@@ -419,62 +441,126 @@ struct Joining<'a> {
     access: &'a AccessFile,
     role: Role,
     secret: &'a Secret,
-    version: u16,
+    versions: Versions,
 }
 
 impl Joining<'_> {
+    /// Connects to an address: in the version that was learnt for it, or else in the newest, and
+    /// in another one if the dispatcher does not speak that.
     async fn reach(self, address: &str, route: Route<'_>) -> Result<Session, ConnectFailure> {
+        let (versions, dispatcher) = (self.versions, self.access.dispatcher);
+        let learnt = recall(dispatcher, address).filter(|version| versions.includes(*version));
+        let first = learnt.unwrap_or(versions.newest());
+        let failure = match self.attempt(address, route, first).await {
+            Ok(session) => return Ok(session),
+            Err(failure) => failure,
+        };
+        match failure {
+            ConnectFailure::Version { theirs, .. } => {
+                let Some(second) = versions.instead_of(first, theirs) else { return Err(failure) };
+                let session = self.attempt(address, route, second).await?;
+                let is_older = second < versions.newest();
+                remember(dispatcher, address, is_older.then_some(second));
+                Ok(session)
+            }
+            // Something on the way may not take bytes that come early.
+            ConnectFailure::Handshake { stage: Stage::Preamble, source: Breakdown::HungUp }
+                if Manner::of_version(first) == Manner::Short
+                    && Manner::of_version(versions.oldest()) == Manner::Waiting =>
+            {
+                self.attempt(address, route, versions.oldest()).await
+            }
+            failure => Err(failure),
+        }
+    }
+
+    async fn attempt(
+        self,
+        address: &str,
+        route: Route<'_>,
+        version: u16,
+    ) -> Result<Session, ConnectFailure> {
         let limit = Duration::from_millis(CONNECT_MS_MAX);
         let stream =
             timeout(limit, route.dial(address)).await.map_err(|_| ConnectFailure::NoAnswer)??;
         let prepared = prepare_tcp(&stream).and_then(|()| prepare_for(&stream, self.role));
         prepared.map_err(ConnectFailure::Unreachable)?;
-        self.join(stream, tcp_halves, address).await
+        self.join(stream, tcp_halves, address, version).await
     }
 
     async fn join<S>(
         self,
-        mut stream: S,
+        stream: S,
         halves_of: fn(S) -> (ReadHalf, WriteHalf),
         peer: &str,
+        version: u16,
     ) -> Result<Session, ConnectFailure>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let deadline = Deadline::start();
-        let mut opening = self.open(&mut stream, deadline).await?;
-        let (keys, streams) = match self.access.level {
+        let (role, level, manner) = (self.role, self.access.level, Manner::of_version(version));
+        let client = Preamble::new(version, level, Status::Fine);
+        let mut stream = Early::new(stream);
+        stream.hold(&client);
+        let claim = Claim::draw(level, role, self.secret)?;
+        let (proved, streams) = match level {
             Level::Encrypt => {
                 let fingerprint: Fingerprint =
                     self.access.fingerprint.ok_or(ConnectFailure::NoFingerprint)?;
+                let mut server = None;
+                if manner == Manner::Waiting {
+                    deadline.step(Stage::Preamble, stream.flush()).await?;
+                    let answer = deadline.step(Stage::Preamble, stream.preamble()).await?;
+                    server = Some(self.judge(&client, answer)?);
+                }
                 let connecting = tls::connect(fingerprint, stream);
+                let mut connecting =
+                    connecting.map_err(|error| (Stage::Tls, Breakdown::from(error)))?;
+                let server = match server {
+                    Some(server) => server,
+                    None => {
+                        let answer = answer_to_first(&mut connecting);
+                        let answer = deadline.step(Stage::Preamble, answer).await?;
+                        self.judge(&client, answer)?
+                    }
+                };
                 let mut stream = deadline.step(Stage::Tls, connecting).await?;
                 let binding = tls::client_binding(&stream, fingerprint);
-                opening.binding = Some(binding.map_err(|e| (Stage::Tls, Breakdown::Tls(e)))?);
-                (self.prove(&mut stream, &opening, deadline).await?, halves(stream))
+                let binding = Some(binding.map_err(|e| (Stage::Tls, Breakdown::Tls(e)))?);
+                let opening = Opening { client, server, binding };
+                deadline.step(Stage::Hello, claim.send(&mut stream)).await?;
+                let proved = claim.prove(&mut stream, (&opening, manner), deadline).await;
+                (proved.map_err(|error| self.failure(error))?, halves(stream))
             }
             Level::None | Level::Authenticate => {
-                (self.prove(&mut stream, &opening, deadline).await?, halves_of(stream))
+                if manner == Manner::Waiting {
+                    deadline.step(Stage::Preamble, stream.flush()).await?;
+                } else {
+                    deadline.step(Stage::Preamble, claim.send(&mut stream)).await?;
+                }
+                let answer = deadline.step(Stage::Preamble, stream.preamble()).await?;
+                let server = self.judge(&client, answer)?;
+                if manner == Manner::Waiting {
+                    deadline.step(Stage::Hello, claim.send(&mut stream)).await?;
+                }
+                let opening = Opening { client, server, binding: None };
+                let proved = claim.prove(&mut stream, (&opening, manner), deadline).await;
+                let proved = proved.map_err(|error| self.failure(error))?;
+                let stream = stream.into_inner().ok_or((Stage::Challenge, Breakdown::Malformed))?;
+                (proved, halves_of(stream))
             }
         };
-        let (reader, writer) = protected(streams, self.access.level, Side::Client, keys);
-        let (role, level) = (self.role, self.access.level);
-        Ok(Session { role, peer: peer.to_owned(), level, reader, writer })
+        let (reader, writer) = protected(streams, level, Side::Client, proved);
+        Ok(Session { role, peer: peer.to_owned(), level, version, reader, writer })
     }
 
-    /// Exchanges preambles. Goes on only with the access file's level and this
-    /// side's version, whatever status the server names.
-    async fn open<S: AsyncRead + AsyncWrite + Unpin>(
-        self,
-        stream: &mut S,
-        deadline: Deadline,
-    ) -> Result<Opening, ConnectFailure> {
-        let (ours, level) = (self.version, self.access.level);
-        let client = Preamble::new(ours, level, Status::Fine);
-        deadline.step(Stage::Preamble, client.send(stream)).await?;
-        let server = deadline.step(Stage::Preamble, Preamble::receive(stream)).await?;
-        if server.version != ours {
-            return Err(ConnectFailure::Version { ours, theirs: server.version });
+    /// Checks a server's answer. The connection goes on only with the access file's level and the
+    /// version that the client has named, whatever status the server names.
+    fn judge(self, client: &Preamble, server: Preamble) -> Result<Preamble, ConnectFailure> {
+        let level = self.access.level;
+        if server.version != client.version {
+            return Err(ConnectFailure::Version { ours: self.versions, theirs: server.version });
         }
         if server.status == Some(Status::Busy) {
             return Err(ConnectFailure::Busy);
@@ -486,29 +572,38 @@ impl Joining<'_> {
         if server.status != Some(Status::Fine) {
             return Err((Stage::Preamble, Breakdown::Malformed).into());
         }
-        Ok(Opening { client, server, binding: None })
+        Ok(server)
     }
 
-    async fn prove<S: AsyncRead + AsyncWrite + Unpin>(
-        self,
-        stream: &mut S,
-        opening: &Opening,
-        deadline: Deadline,
-    ) -> Result<handshake::Keys, ConnectFailure> {
-        handshake::join(stream, opening, deadline, self.role, self.secret).await.map_err(|error| {
-            match (error, self.role) {
-                (JoinError::UnknownInstance, Role::Instance(instance)) => {
-                    ConnectFailure::UnknownInstance { instance }
-                }
-                (JoinError::NotProved, Role::Instance(instance)) => {
-                    ConnectFailure::OtherInstance { instance }
-                }
-                (JoinError::UnknownUser, _) => ConnectFailure::UnknownUser,
-                (JoinError::NotProved | JoinError::UnknownInstance, _) => {
-                    ConnectFailure::NotAccepted
-                }
-                (JoinError::Breakdown(stage, cause), _) => (stage, cause).into(),
+    fn failure(self, error: JoinError) -> ConnectFailure {
+        match (error, self.role) {
+            (JoinError::UnknownInstance, Role::Instance(instance)) => {
+                ConnectFailure::UnknownInstance { instance }
             }
-        })
+            (JoinError::NotProved, Role::Instance(instance)) => {
+                ConnectFailure::OtherInstance { instance }
+            }
+            (JoinError::UnknownUser, _) => ConnectFailure::UnknownUser,
+            (JoinError::NotProved | JoinError::UnknownInstance, _) => ConnectFailure::NotAccepted,
+            (JoinError::Breakdown(stage, cause), _) => (stage, cause).into(),
+        }
     }
+}
+
+/// Sends the first message of a TLS handshake, which the preamble goes out with, and receives the
+/// server's preamble. The handshake finds nothing to read until then.
+async fn answer_to_first<S: AsyncRead + AsyncWrite + Unpin>(
+    connecting: &mut Connect<BufReader<Early<S>>>,
+) -> Result<Preamble, Breakdown> {
+    poll_fn(|context| {
+        if let Poll::Ready(Err(error)) = Pin::new(&mut *connecting).poll(context) {
+            return Poll::Ready(Err(error.into()));
+        }
+        // There is a stream until the handshake is over, and it cannot be yet.
+        let Some(stream) = connecting.get_mut() else {
+            return Poll::Ready(Err(Breakdown::Malformed));
+        };
+        stream.get_mut().poll_preamble(context)
+    })
+    .await
 }

@@ -18,7 +18,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::handshake::{DirectionKeys, Keys};
+use falkon_wire::message::PROTOCOL_VERSION;
+
+use super::handshake::{DirectionKeys, Proved};
 use super::{
     FRAME_BYTES_MAX, FrameReader, FrameWriter, HEARTBEAT_KEEPALIVE_S, KEEPALIVE_S, Level, Role,
     Secret, UNACKNOWLEDGED_MS_MAX,
@@ -46,10 +48,23 @@ pub struct Session {
     pub peer: String,
     /// How the connection is protected.
     pub level: Level,
+    /// The protocol version that both sides speak on it.
+    pub version: u16,
     /// The reader of frames from the other side.
     pub reader: FrameReader,
     /// The writer of frames to the other side.
     pub writer: FrameWriter,
+}
+
+impl Session {
+    /// The other side's address for logs, with the version if it is not this release's newest.
+    #[must_use]
+    pub fn described(&self) -> String {
+        match self.version {
+            PROTOCOL_VERSION => self.peer.clone(),
+            older => format!("{}, in protocol {older}", self.peer),
+        }
+    }
 }
 
 /// Frames over a stream within one process: no handshake, no protection.
@@ -59,7 +74,7 @@ where
     S: AsyncRead + AsyncWrite + Send + 'static,
 {
     let (read, write) = halves(stream);
-    (FrameReader::new(read, None), FrameWriter::new(write, None))
+    (FrameReader::new(read, None, Vec::new()), FrameWriter::new(write, None, &[]))
 }
 
 pub(super) type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
@@ -108,13 +123,13 @@ pub(super) enum Side {
     Server,
 }
 
-/// The reader and writer of a connection whose handshake is over. Inside TLS,
-/// frames need no code of their own.
+/// The reader and writer of a connection whose handshake is over, but for a welcome that stands
+/// before the server's first frame. Inside TLS, frames need no code of their own.
 pub(super) fn protected(
     (read, write): (ReadHalf, WriteHalf),
     level: Level,
     side: Side,
-    keys: Keys,
+    Proved { keys, welcome, .. }: Proved,
 ) -> (FrameReader, FrameWriter) {
     let (incoming, outgoing) = match side {
         Side::Client => (keys.to_client, keys.to_server),
@@ -124,7 +139,12 @@ pub(super) fn protected(
         let codes = (level == Level::Authenticate).then_some(keys.codes);
         (level != Level::Encrypt).then_some(Seal { codes, sealing: keys.sealing, number: 0 })
     };
-    (FrameReader::new(read, seal(incoming)), FrameWriter::new(write, seal(outgoing)))
+    let (expected, first) = match side {
+        Side::Client => (welcome, Vec::new()),
+        Side::Server => (Vec::new(), welcome),
+    };
+    let reader = FrameReader::new(read, seal(incoming), expected);
+    (reader, FrameWriter::new(write, seal(outgoing), &first))
 }
 
 /// Protects the frames of one direction where TLS does not: with codes, and by

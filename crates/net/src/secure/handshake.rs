@@ -8,6 +8,10 @@
 //! | server → client | welcome | 4, welcome's proof (32) |
 //! | server → client | refused, instead of welcome | 5, reason |
 //!
+//! From version 9 on, the hello comes with the client's preamble, and the challenge with the
+//! server's. An executor's welcome comes with the server's first frame: what a server accepts
+//! after a proof is an executor's frames, and the client has checked the server's proof by then.
+//!
 //! A proof is a keyed BLAKE3 hash, under the secret of the role, of a label for
 //! its place and of the transcript: both preambles, the role, both shares and,
 //! inside TLS, the certificate's fingerprint and a key exported from the TLS
@@ -15,8 +19,8 @@
 //! connection, at another level or by a third party in between.
 //!
 //! The shares are those of a [key exchange](super::exchange), drawn for each
-//! connection; at level none, and inside TLS, they are random numbers. The keys of frames follow from the agreed secret, the transcript
-//! and the role's secret: an eavesdropper who has recorded a connection cannot
+//! connection; at level none, and inside TLS, they are random numbers. The keys
+//! of frames follow from the agreed secret, the transcript and the role's secret: an eavesdropper who has recorded a connection cannot
 //! compute them, with the role's secret either.
 //!
 //! The server proves itself first and the client shows nothing before that has
@@ -34,6 +38,7 @@ use super::admission::Pace;
 use super::breakdown::{Breakdown, Deadline, Stage};
 use super::exchange::{Exchange, SHARE_BYTES};
 use super::preamble::{PREAMBLE_BYTES, Preamble};
+use super::versions::SHORT_VERSION;
 use super::{Fingerprint, HANDSHAKE_MESSAGE_BYTES_MAX, Level, Role, Secret};
 
 /// The binding of the proofs to one TLS session.
@@ -49,14 +54,47 @@ pub(super) struct Opening {
     pub(super) binding: Option<Binding>,
 }
 
-impl Opening {
-    /// This side's part in agreeing on keys: nothing where TLS has agreed on them, and where
-    /// frames are not protected.
-    fn exchange(&self) -> io::Result<Exchange> {
-        let is_plain = self.server.level == Level::None.code();
-        if self.binding.is_some() || is_plain { Exchange::without_keys() } else { Exchange::draw() }
+/// This side's part in agreeing on keys: nothing where TLS agrees on them, and where frames are not
+/// protected.
+fn exchange(level: Level) -> io::Result<Exchange> {
+    match level {
+        Level::Authenticate => Exchange::draw(),
+        Level::None | Level::Encrypt => Exchange::without_keys(),
+    }
+}
+
+/// When the messages of a handshake are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// Each after the one before it has been received.
+    Waiting,
+    /// Each as soon as the other side can do something with it: since version 9.
+    Short,
+}
+
+impl Manner {
+    pub(super) fn of_version(version: u16) -> Manner {
+        if version < SHORT_VERSION { Manner::Waiting } else { Manner::Short }
     }
 
+    /// Whether the welcome is left to the server's first frame. It says nothing that an executor
+    /// does not know: a server that has proved itself has the secret that the client's proof is
+    /// made with, and an executor's role always exists. The server sends such a frame at once.
+    fn leaves_welcome(self, role: Role) -> bool {
+        self == Manner::Short && role == Role::Executor
+    }
+}
+
+/// The result of a handshake on either side.
+pub(super) struct Proved {
+    pub(super) role: Role,
+    pub(super) keys: Keys,
+    /// The welcome that stands before the first frame from the server: for the server to send,
+    /// for the client to expect. Empty if it has been sent and received.
+    pub(super) welcome: Vec<u8>,
+}
+
+impl Opening {
     /// The hash of all that the proofs stand for. Every part has a fixed size,
     /// but for the binding, which is there or not; a byte says which.
     fn transcript(
@@ -278,16 +316,16 @@ impl From<(Stage, Breakdown)> for JoinError {
 /// The server's side: finds out who the client is.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin, K: Future<Output = bool>>(
     stream: &mut S,
-    opening: &Opening,
+    (opening, level, manner): (&Opening, Level, Manner),
     pace: Pace<'_>,
     secret_of: impl FnOnce(Role) -> Secret,
     is_known: impl FnOnce(Role) -> K,
-) -> Result<(Role, Keys), ServeError> {
+) -> Result<Proved, ServeError> {
     let hello = pace.step(Stage::Hello, Message::receive(stream, HELLO_BYTES)).await?;
     let Message::Hello { role, share: client_share } = hello else {
         return Err((Stage::Hello, Breakdown::Malformed).into());
     };
-    let exchange = opening.exchange().map_err(|error| (Stage::Challenge, error.into()))?;
+    let exchange = exchange(level).map_err(|error| (Stage::Challenge, error.into()))?;
     let share = exchange.share();
     let secret = secret_of(role);
     let transcript = opening.transcript(role, &client_share, &share);
@@ -317,46 +355,82 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin, K: Future<Output = 
     }
     let agreed = exchange.agree(&client_share).ok_or((Stage::Proof, Breakdown::Malformed))?;
     let welcome = Message::Welcome { proof: secret.proof(WELCOME_PROOF, &transcript) };
-    pace.step(Stage::Welcome, welcome.send(stream)).await?;
-    Ok((role, Keys::of(&secret, &transcript, &agreed)))
+    let welcome = match manner.leaves_welcome(role) {
+        true => welcome.encode(),
+        false => {
+            pace.step(Stage::Welcome, welcome.send(stream)).await?;
+            Vec::new()
+        }
+    };
+    Ok(Proved { role, keys: Keys::of(&secret, &transcript, &agreed), welcome })
 }
 
-/// The client's side: shows that it has the secret of `role`, to a server that
+/// The client's side: shows that it has the secret of a role, to a server that
 /// has shown so first.
-pub(super) async fn join<S: AsyncRead + AsyncWrite + Unpin>(
-    stream: &mut S,
-    opening: &Opening,
-    deadline: Deadline,
+pub(super) struct Claim<'a> {
     role: Role,
-    secret: &Secret,
-) -> Result<Keys, JoinError> {
-    let exchange = opening.exchange().map_err(|error| (Stage::Hello, error.into()))?;
-    let share = exchange.share();
-    deadline.step(Stage::Hello, Message::Hello { role, share }.send(stream)).await?;
+    secret: &'a Secret,
+    exchange: Exchange,
+}
 
-    let challenge =
-        deadline.step(Stage::Challenge, Message::receive(stream, CHALLENGE_BYTES)).await?;
-    let Message::Challenge { share: server_share, proof } = challenge else {
-        return Err((Stage::Challenge, Breakdown::Malformed).into());
-    };
-    let transcript = opening.transcript(role, &share, &server_share);
-    if proof != secret.proof(SERVER_PROOF, &transcript) {
-        return Err(JoinError::NotProved);
+impl<'a> Claim<'a> {
+    /// A claim for one connection.
+    pub(super) fn draw(
+        level: Level,
+        role: Role,
+        secret: &'a Secret,
+    ) -> Result<Claim<'a>, (Stage, Breakdown)> {
+        let exchange = exchange(level).map_err(|error| (Stage::Hello, error.into()))?;
+        Ok(Claim { role, secret, exchange })
     }
-    let agreed = exchange.agree(&server_share).ok_or((Stage::Challenge, Breakdown::Malformed))?;
-    let answer = Message::Proof { proof: secret.proof(CLIENT_PROOF, &transcript) };
-    deadline.step(Stage::Proof, answer.send(stream)).await?;
 
-    match deadline.step(Stage::Welcome, Message::receive(stream, PROOF_BYTES)).await? {
-        Message::Welcome { proof } if proof == secret.proof(WELCOME_PROOF, &transcript) => {
-            Ok(Keys::of(secret, &transcript, &agreed))
+    /// Sends the hello.
+    pub(super) async fn send<S: AsyncWrite + Unpin>(
+        &self,
+        stream: &mut S,
+    ) -> Result<(), Breakdown> {
+        Message::Hello { role: self.role, share: self.exchange.share() }.send(stream).await
+    }
+
+    /// Proves it, once the hello is sent.
+    pub(super) async fn prove<S: AsyncRead + AsyncWrite + Unpin>(
+        self,
+        stream: &mut S,
+        (opening, manner): (&Opening, Manner),
+        deadline: Deadline,
+    ) -> Result<Proved, JoinError> {
+        let Claim { role, secret, exchange } = self;
+        let challenge =
+            deadline.step(Stage::Challenge, Message::receive(stream, CHALLENGE_BYTES)).await?;
+        let Message::Challenge { share: server_share, proof } = challenge else {
+            return Err((Stage::Challenge, Breakdown::Malformed).into());
+        };
+        let transcript = opening.transcript(role, &exchange.share(), &server_share);
+        if proof != secret.proof(SERVER_PROOF, &transcript) {
+            return Err(JoinError::NotProved);
         }
-        Message::Refused { reason: Reason::UnknownInstance } => Err(JoinError::UnknownInstance),
-        Message::Refused { reason: Reason::UnknownUser } => Err(JoinError::UnknownUser),
-        Message::Welcome { .. } | Message::Refused { reason: Reason::NotProved } => {
-            Err(JoinError::NotProved)
+        let agreed =
+            exchange.agree(&server_share).ok_or((Stage::Challenge, Breakdown::Malformed))?;
+        let answer = Message::Proof { proof: secret.proof(CLIENT_PROOF, &transcript) };
+        deadline.step(Stage::Proof, answer.send(stream)).await?;
+
+        let keys = Keys::of(secret, &transcript, &agreed);
+        let expected = secret.proof(WELCOME_PROOF, &transcript);
+        if manner.leaves_welcome(role) {
+            let welcome = Message::Welcome { proof: expected }.encode();
+            return Ok(Proved { role, keys, welcome });
         }
-        _ => Err((Stage::Welcome, Breakdown::Malformed).into()),
+        match deadline.step(Stage::Welcome, Message::receive(stream, PROOF_BYTES)).await? {
+            Message::Welcome { proof } if proof == expected => {
+                Ok(Proved { role, keys, welcome: Vec::new() })
+            }
+            Message::Refused { reason: Reason::UnknownInstance } => Err(JoinError::UnknownInstance),
+            Message::Refused { reason: Reason::UnknownUser } => Err(JoinError::UnknownUser),
+            Message::Welcome { .. } | Message::Refused { reason: Reason::NotProved } => {
+                Err(JoinError::NotProved)
+            }
+            _ => Err((Stage::Welcome, Breakdown::Malformed).into()),
+        }
     }
 }
 

@@ -10,8 +10,6 @@
 //! | 11 | status: 0 from a client; the server's answer from a server |
 //! | 12..16 | reserved: 0, ignored when read |
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-
 use super::Level;
 use super::breakdown::Breakdown;
 
@@ -62,38 +60,20 @@ impl Preamble {
         Preamble { version, level: level.code(), status: Some(status), bytes }
     }
 
-    pub(super) async fn send<S: AsyncWrite + Unpin>(
-        &self,
-        stream: &mut S,
-    ) -> Result<(), Breakdown> {
-        stream.write_all(&self.bytes).await?;
-        stream.flush().await?;
-        Ok(())
-    }
-
-    /// Reads a preamble, and gives up at the first byte that cannot be part of
-    /// one: a peer that speaks something else may never send 16 bytes.
-    pub(super) async fn receive<S: AsyncRead + Unpin>(
-        stream: &mut S,
-    ) -> Result<Preamble, Breakdown> {
-        let mut bytes = [0; PREAMBLE_BYTES];
-        let mut filled = 0;
-        while filled < PREAMBLE_BYTES {
-            let count = stream.read(&mut bytes[filled..]).await?;
-            if count == 0 {
-                return Err(Breakdown::HungUp);
-            }
-            filled += count;
-            let seen = filled.min(MAGIC.len());
-            if bytes[..seen] != MAGIC[..seen] {
-                return Err(Breakdown::NotFalkon);
-            }
+    /// The preamble that these bytes begin with; `None` if there are too few of them.
+    ///
+    /// # Errors
+    /// [`Breakdown::NotFalkon`] as soon as they cannot be the beginning of one.
+    pub(super) fn parse(received: &[u8]) -> Result<Option<Preamble>, Breakdown> {
+        let seen = received.len().min(MAGIC.len());
+        if received[..seen] != MAGIC[..seen] {
+            return Err(Breakdown::NotFalkon);
         }
-        Ok(Preamble {
+        Ok(received.first_chunk().map(|bytes: &[u8; PREAMBLE_BYTES]| Preamble {
             version: u16::from_le_bytes([bytes[8], bytes[9]]),
             level: bytes[10],
             status: Status::ALL.into_iter().find(|status| status.code() == bytes[11]),
-            bytes,
-        })
+            bytes: *bytes,
+        }))
     }
 }

@@ -32,6 +32,8 @@ pub struct FrameReader {
     room: usize,
     /// A frame that is too large and that is left out.
     skipped: Option<Skipped>,
+    /// The bytes that stand before the first frame; empty once they have come.
+    expected: Vec<u8>,
 }
 
 /// A frame that is being left out.
@@ -78,6 +80,12 @@ pub enum ReadError {
         /// The beginning of its body.
         head: Vec<u8>,
     },
+    /// The server did not confirm, before its first message, that it has let the client in.
+    #[error(
+        "the server's answer to the handshake is not genuine: it was changed in transit, or the \
+         server has refused this side; the connection is closed"
+    )]
+    NotWelcome,
     /// The connection ended in the middle of a frame.
     #[error("the connection ended in the middle of a message")]
     CutShort,
@@ -128,10 +136,12 @@ impl<'a> Iterator for Batch<'a> {
 impl ExactSizeIterator for Batch<'_> {}
 
 impl FrameReader {
-    pub(super) fn new(stream: ReadHalf, seal: Option<Seal>) -> FrameReader {
+    /// `expected` has to come before the first frame.
+    pub(super) fn new(stream: ReadHalf, seal: Option<Seal>, expected: Vec<u8>) -> FrameReader {
         FrameReader {
             stream,
             seal,
+            expected,
             buffer: vec![0; NUMBER_BYTES],
             start: NUMBER_BYTES,
             quiet: 0,
@@ -151,6 +161,12 @@ impl FrameReader {
     /// [`ReadError`].
     pub async fn read_batch(&mut self) -> Result<Option<Batch<'_>>, ReadError> {
         loop {
+            if self.awaits_welcome()? {
+                if !self.receive().await? {
+                    return Ok(None);
+                }
+                continue;
+            }
             self.skip();
             if let Some(Skipped { bytes, head, .. }) = self.skipped.take_if(|it| it.left == 0) {
                 return Err(ReadError::Skipped { bytes, head });
@@ -165,25 +181,49 @@ impl FrameReader {
                 let code_bytes = self.code_bytes();
                 return Ok(Some(Batch { bytes: &self.buffer[bytes], frames, code_bytes }));
             }
-            self.make_room();
-            match self.stream.read_buf(&mut self.buffer).await {
-                Ok(0) if self.is_between() => return Ok(None),
-                Ok(0) => return Err(ReadError::CutShort),
-                Ok(_) => {
-                    if self.buffer.len() == self.buffer.capacity() {
-                        self.room = (self.room * 4).min(READ_BUFFER_BYTES);
-                    }
-                }
-                // This is how TLS says that the peer went without a farewell.
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    return Err(match self.is_between() {
-                        true => ReadError::NoFarewell,
-                        false => ReadError::CutShort,
-                    });
-                }
-                Err(error) => return Err(ReadError::Io(error)),
+            if !self.receive().await? {
+                return Ok(None);
             }
         }
+    }
+
+    /// Reads what has come, at least a byte. False if the peer has closed the connection between
+    /// two frames.
+    async fn receive(&mut self) -> Result<bool, ReadError> {
+        self.make_room();
+        match self.stream.read_buf(&mut self.buffer).await {
+            Ok(0) if self.is_between() => Ok(false),
+            Ok(0) => Err(ReadError::CutShort),
+            Ok(_) => {
+                if self.buffer.len() == self.buffer.capacity() {
+                    self.room = (self.room * 4).min(READ_BUFFER_BYTES);
+                }
+                Ok(true)
+            }
+            // This is how TLS says that the peer went without a farewell.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(match self.is_between() {
+                    true => ReadError::NoFarewell,
+                    false => ReadError::CutShort,
+                })
+            }
+            Err(error) => Err(ReadError::Io(error)),
+        }
+    }
+
+    /// Whether more of the welcome has to come. It is checked as far as it has.
+    fn awaits_welcome(&mut self) -> Result<bool, ReadError> {
+        let received = &self.buffer[self.start..];
+        let seen = received.len().min(self.expected.len());
+        if !constant_time_eq::constant_time_eq(&received[..seen], &self.expected[..seen]) {
+            return Err(ReadError::NotWelcome);
+        }
+        if seen < self.expected.len() {
+            return Ok(true);
+        }
+        self.start += seen;
+        self.expected = Vec::new();
+        Ok(false)
     }
 
     /// Whether what was received ends with a whole frame.

@@ -11,7 +11,7 @@ use rustls::{
     ServerConfig, SignatureScheme,
 };
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
-use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
+use tokio_rustls::{Connect, TlsAcceptor, TlsConnector, client, server};
 
 use super::handshake::Binding;
 use super::{Fingerprint, Identity};
@@ -62,10 +62,12 @@ pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         .await
 }
 
-pub(super) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
+/// A handshake that has to be polled before it sends anything. It can be polled while the stream
+/// gives nothing to read.
+pub(super) fn connect<S: AsyncRead + AsyncWrite + Unpin>(
     fingerprint: Fingerprint,
     stream: S,
-) -> std::io::Result<ClientStream<S>> {
+) -> std::io::Result<Connect<BufReader<S>>> {
     let provider = provider();
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -78,11 +80,9 @@ pub(super) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
     config.enable_sni = false;
     let name = ServerName::try_from(SERVER_NAME).map_err(std::io::Error::other)?;
     let stream = BufReader::with_capacity(SOCKET_READ_BYTES, stream);
-    TlsConnector::from(Arc::new(config))
-        .connect_with(name, stream, |connection| {
-            connection.set_buffer_limit(Some(SOCKET_WRITE_BYTES));
-        })
-        .await
+    Ok(TlsConnector::from(Arc::new(config)).connect_with(name, stream, |connection| {
+        connection.set_buffer_limit(Some(SOCKET_WRITE_BYTES));
+    }))
 }
 
 pub(super) fn server_binding<S>(

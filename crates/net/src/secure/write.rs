@@ -56,8 +56,10 @@ pub enum QueueError {
 pub struct WriteError(#[source] pub io::Error);
 
 impl FrameWriter {
-    pub(super) fn new(stream: WriteHalf, seal: Option<Seal>) -> FrameWriter {
-        let buffer = vec![0; NUMBER_BYTES];
+    /// `first` goes out before the first frame, with it.
+    pub(super) fn new(stream: WriteHalf, seal: Option<Seal>, first: &[u8]) -> FrameWriter {
+        let mut buffer = vec![0; NUMBER_BYTES];
+        buffer.extend_from_slice(first);
         FrameWriter { stream, seal, buffer, written: NUMBER_BYTES, quiet: 0 }
     }
 

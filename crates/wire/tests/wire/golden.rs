@@ -3,9 +3,10 @@
 //!
 //! `golden.txt` holds the protocol version and each example's bytes. If a
 //! change of the encoding is meant, raise
-//! [`PROTOCOL_VERSION`](falkon_wire::message::PROTOCOL_VERSION) and write the
-//! file, the corpus and Python's version anew: `FALKON_WRITE_GOLDEN=1 cargo test -p
-//! falkon-wire`. (The journal's format version is the same number.)
+//! [`PROTOCOL_VERSION`](falkon_wire::message::PROTOCOL_VERSION), and the journal's
+//! format version if a record contains what has changed, and write the file, the
+//! corpus and Python's version anew: `FALKON_WRITE_GOLDEN=1 cargo test -p
+//! falkon-wire`.
 
 use crate::corpus;
 use crate::examples;

@@ -13,7 +13,7 @@ use crate::service::{log, log_to_stderr};
 use clap::ValueEnum;
 use falkon_dispatcher::journal::{ReplayError, look};
 use falkon_dispatcher::{Handle, RestartRequest, check_journal};
-use falkon_wire::message::PROTOCOL_VERSION;
+use falkon_net::secure::Versions;
 use rustix::process::{Pid, WaitOptions, waitpid};
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -31,7 +31,8 @@ use tokio::sync::mpsc;
 /// The option that tells a program that it is examined, or takes over.
 const TAKES_OVER: &str = "--takes-over";
 /// The beginning of what an examined program says that can take over; its version and the
-/// protocol that it speaks follow.
+/// protocols that it speaks follow, the oldest and the newest. The newest is left out by releases
+/// that speak one alone; they also examine nothing but the oldest.
 const CAN_TAKE_OVER: &str = "takes-over";
 /// How long a program may take to say which version it is.
 const VERSION_SECONDS_MAX: u64 = 10;
@@ -74,8 +75,9 @@ enum RestartError {
     Refuses { path: String, why: String },
     #[error(
         "falkon {version} at {path} speaks protocol {protocol}, and the executors and clients \
-         that are connected speak {PROTOCOL_VERSION}: end this dispatcher with falkon stop, and \
-         start it and its executors with that release"
+         that are connected speak {}: end this dispatcher with falkon stop, and start it and its \
+         executors with that release",
+        Versions::spoken()
     )]
     OtherProtocol { path: String, version: String, protocol: String },
 }
@@ -144,7 +146,7 @@ impl OwnProgram {
         let checked = ask(&program, &arguments, CHECK_SECONDS_MAX).await?;
         let mut words = checked.out.split_whitespace();
         let said = (words.next(), words.next(), words.next());
-        let (true, (Some(CAN_TAKE_OVER), Some(version), Some(protocol))) =
+        let (true, (Some(CAN_TAKE_OVER), Some(version), Some(oldest))) =
             (checked.status.success(), said)
         else {
             let why = match checked.err.trim() {
@@ -154,12 +156,20 @@ impl OwnProgram {
             return Err(RestartError::Refuses { path, why });
         };
         let version = version.to_owned();
-        if protocol != PROTOCOL_VERSION.to_string() {
-            let protocol = protocol.to_owned();
+        let spoken = spoken(oldest, words.next());
+        if !spoken.is_some_and(|spoken| spoken.overlap(Versions::spoken())) {
+            let protocol = spoken.map_or_else(|| oldest.to_owned(), |spoken| spoken.to_string());
             return Err(RestartError::OtherProtocol { path, version, protocol });
         }
         Ok(Successor { program, version, arguments: self.arguments.clone(), listener: None })
     }
+}
+
+/// The protocols that an examined program speaks; `None` if it says no such thing.
+fn spoken(oldest: &str, newest: Option<&str>) -> Option<Versions> {
+    let oldest = oldest.parse().ok()?;
+    let newest = newest.map_or(Some(oldest), |newest| newest.parse().ok())?;
+    (oldest <= newest).then(|| Versions::between(oldest, newest))
 }
 
 /// The path that names the running program: the one that it was called by, which may be a link
@@ -284,8 +294,10 @@ pub(super) fn check(args: &StartArgs, dir: &Path, is_relay: bool) -> Result<Exit
         // Their form goes with the version of their files.
         look(&notes, args.salvage, |_| Ok::<(), ReplayError>(())).map_err(Exit::failure)?;
     }
-    let version = env!("CARGO_PKG_VERSION");
-    Ok(print(&format!("{CAN_TAKE_OVER} {version} {PROTOCOL_VERSION}\n")).unwrap_or(Exit::Success))
+    let (version, spoken) = (env!("CARGO_PKG_VERSION"), Versions::spoken());
+    let (oldest, newest) = (spoken.oldest(), spoken.newest());
+    let said = format!("{CAN_TAKE_OVER} {version} {oldest} {newest}\n");
+    Ok(print(&said).unwrap_or(Exit::Success))
 }
 
 /// The socket that the program before listened at; `None` if there is none.
