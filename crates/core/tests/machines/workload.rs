@@ -88,13 +88,12 @@ pub(crate) fn capacity(rng: &mut Rng) -> Resources {
             Vec::new()
         },
     };
-    if rng.percent(60) {
-        capacity.set_disk_bytes(rng.below(81) << 30);
-    }
+    // None, or up to 80 GiB.
+    capacity.set_disk_bytes(capacity.memory_bytes * 10);
     capacity
 }
 
-fn resources(rng: &mut Rng) -> Resources {
+fn resources(rng: &mut Rng, flavour: Flavour) -> Resources {
     let mut need = Resources {
         cpus_milli: *rng.pick(&[1000, 1000, 1000, 500, 250, 2000, 4000, 0]),
         ..Resources::default()
@@ -105,7 +104,7 @@ fn resources(rng: &mut Rng) -> Resources {
     if rng.percent(15) {
         need.memory_bytes = (1 + rng.below(4)) << 30;
     }
-    if rng.percent(15) {
+    if !flavour.speculates && rng.percent(15) {
         need.set_disk_bytes((1 + rng.below(40)) << 30);
     }
     if rng.percent(15) {
@@ -129,7 +128,7 @@ pub(crate) struct Flavour {
 fn class(rng: &mut Rng, flavour: Flavour) -> TaskClass {
     let kind = *rng.pick(&[Kind::Process, Kind::Process, Kind::Noop, Kind::Sleep]);
     let is_gang = flavour.gangs && kind != Kind::Noop && rng.percent(35);
-    let mut resources = resources(rng);
+    let mut resources = resources(rng, flavour);
     if is_gang {
         // Tasks on several executors have no scratch directories.
         resources.set_disk_bytes(0);
