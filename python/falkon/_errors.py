@@ -116,7 +116,9 @@ _PARTS = (
     "list of data objects", "list of values to take", "list of tasks", "list of ranges",
     "name of a resource", "name of a task", "URL of a data object",
     "version of a data object", "task with its data objects",
-    "task that is to run everywhere",
+    "task that is to run everywhere", "class of tasks that run on several nodes",
+    "class of tasks of which two tries may run at the same time",
+    "class of tasks that claim disk space",
 )  # fmt: skip
 """The parts of a submission, by the numbers that refusals have for them."""
 

@@ -130,6 +130,12 @@ def task_memory(option: str, value: Any) -> int:
     return memory_bytes(option, value)
 
 
+def disk(option: str, value: Any) -> List[Tuple[str, int]]:
+    """The scratch disk space that a task holds, among its resources."""
+    found = memory_bytes(option, value)
+    return [("disk", found)] if found else []
+
+
 def memory_limit(option: str, value: Any) -> int:
     """The most memory that a task may have, in bytes."""
     if value is None or value == "none":
@@ -194,6 +200,8 @@ def resources(option: str, value: Any) -> List[Tuple[str, int]]:
                 "%s: %r is no name of a resource: it is a text of at most %d bytes"
                 % (option, name, NAME_BYTES_MAX)
             )
+        if name == "disk":
+            raise ValueError("%s: `disk` is no custom resource: give disk by itself" % option)
         found.append((name, _whole("%s[%r]" % (option, name), count, 0, U64_MAX)))
     return sorted(found)
 
@@ -228,6 +236,7 @@ _READ: Dict[str, Callable[[str, Any], Any]] = {
     "cpus": cpus_milli,
     "count": _count,
     "copies": _copies,
+    "disk": disk,
     "task_memory": task_memory,
     "flag": _flag,
     "memory_limit": memory_limit,
@@ -240,6 +249,7 @@ _READ: Dict[str, Callable[[str, Any], Any]] = {
 """What reads values of each kind: as the protocol has them."""
 _AS_TEXT: Dict[str, Callable[[Any], Any]] = {
     "cpus": lambda milli: milli / 1000,
+    "disk": lambda disk: disk[0][1] if disk else 0,
     "memory_limit": lambda limit: "none" if limit == U64_MAX else limit,
     "task_memory": lambda memory: "auto" if memory == U64_MAX else memory,
     "resources": dict,
@@ -257,6 +267,8 @@ def task_class(options: Mapping[str, Any]) -> List[Any]:
     it."""
     for name in options:
         if name not in _OF_CALLS:
+            if name in _OF_TASKS:
+                raise TypeError("`%s` is for tasks that run programs, and not for calls" % name)
             raise TypeError(_unknown(name, [*_OF_CALLS, "inputs", "outputs", "large_result"]))
     found = {option.field: option.default for option in OPTIONS}
     for name, value in options.items():

@@ -75,8 +75,8 @@ class Result:
     there is a name for it."""
     usage: Optional[Dict[str, float]] = None
     """What its process used: ``wall_seconds``, ``user_seconds``, ``system_seconds``,
-    ``rss_max_bytes``, ``read_bytes`` and ``written_bytes``. None for calls and tasks that
-    did not start."""
+    ``rss_max_bytes``, ``read_bytes`` and ``written_bytes``, and ``disk_max_bytes`` of tasks
+    that claim disk space. None for calls and tasks that did not start."""
     outputs: List[str] = field(default_factory=list)
     """Where those of its outputs are that are members of archives, such as
     ``/shared/scores.part2.zip!7/energy.dat``. All of them are safe."""

@@ -104,6 +104,16 @@ class Options(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "did you mean `memory`"):
             _options.task_class({"memry": 1})
 
+    def test_disk_space_is_for_tasks_that_run_programs(self):
+        self.assertEqual(_options.of_command({"disk": "20GiB"}), {"disk": 20 << 30})
+        self.assertEqual(_options.of_command({"disk": 0}), {"disk": 0})
+        with self.assertRaisesRegex(ValueError, "disk='much' is not accepted"):
+            _options.of_command({"disk": "much"})
+        with self.assertRaisesRegex(TypeError, "`disk` is for tasks that run programs"):
+            _options.task_class({"disk": "20GiB"})
+        with self.assertRaisesRegex(ValueError, "`disk` is no custom resource"):
+            _options.task_class({"resources": {"disk": 5}})
+
     def test_the_command_line_refuses_the_same(self):
         program = os.environ["FALKON_BINARY"]
 

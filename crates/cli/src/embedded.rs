@@ -9,7 +9,7 @@ use falkon_core::task::{MILLI, Resources};
 use falkon_data::overflow::OverflowDirectory;
 use falkon_dispatcher::events::EventOptions;
 use falkon_dispatcher::{Concentrators, DispatcherError, Handle};
-use falkon_executor::{CacheSetup, ExecutorError, Link, MemoryLimits, WorkerOptions};
+use falkon_executor::{CacheSetup, ExecutorError, Link, MemoryLimits, WorkerOptions, disk_offer};
 use falkon_net::Log;
 use falkon_net::client::{Client, Deliveries};
 use falkon_net::secure::{
@@ -18,7 +18,7 @@ use falkon_net::secure::{
 use falkon_process::Forked;
 use falkon_provision::lrm::granted;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -44,6 +44,10 @@ pub(crate) struct OfferArgs {
     /// Custom resources that tasks may use; may be repeated
     #[arg(long, value_name = "NAME=COUNT", value_parser = crate::plan::resource)]
     offer: Vec<(String, u64)>,
+    /// Scratch disk space that tasks may use [default: what is free where the directories of tasks
+    /// are, less 5 % and at least 1GiB]
+    #[arg(long, value_name = "SIZE", value_parser = crate::plan::disk_bytes)]
+    offer_disk: Option<u64>,
     #[command(flatten)]
     limits: LimitArgs,
 }
@@ -87,9 +91,11 @@ impl LimitArgs {
 }
 
 impl OfferArgs {
-    /// The capacity as an executor announces it.
-    pub(crate) fn capacity(&self) -> Resources {
-        offered(self.jobs, self.offer_gpus, None, self.offer.clone())
+    /// The capacity as an executor announces it that has its directories in `scratch`.
+    pub(crate) fn capacity(&self, scratch: &Path) -> Resources {
+        let mut capacity = offered(self.jobs, self.offer_gpus, None, self.offer.clone());
+        capacity.set_disk_bytes(disk_offer(scratch, self.offer_disk));
+        capacity
     }
 
     /// How tasks are held to what they asked for.

@@ -40,8 +40,8 @@ const SHARED: [&str; 14] = [
 /// The shared options that have no value.
 const FLAGS: [&str; 2] = ["share_workers", "pin"];
 /// Options of a run, and what they are called for an executor.
-const RENAMED: [(&str, &str); 3] =
-    [("jobs", "slots"), ("offer_gpus", "gpus"), ("offer", "resource")];
+const RENAMED: [(&str, &str); 4] =
+    [("jobs", "slots"), ("offer_gpus", "gpus"), ("offer", "resource"), ("offer_disk", "disk")];
 
 /// How many nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -142,7 +142,7 @@ async fn here(args: PipeArgs, stream: UnixStream, forked: Option<Forked>) -> Exi
         Ok(cache) => cache,
         Err(exit) => return exit,
     };
-    let (capacity, mut workers) = (args.offer.capacity(), args.workers.options());
+    let (capacity, mut workers) = (args.offer.capacity(scratch.path()), args.workers.options());
     workers.objects.clone_from(&args.objects);
     workers.foreseen.clone_from(&args.foresee);
     workers.scratch = Some(scratch.path().to_owned());

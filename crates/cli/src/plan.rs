@@ -51,7 +51,9 @@ pub(crate) use error::PlanError;
 pub(crate) use files::{is_pattern, name_matches};
 pub(crate) use identity::TaskFiles;
 pub(crate) use placeholder::has_value;
-pub(crate) use quantity::{capture_bytes, duration_micros, memory_bytes, name, resource};
+pub(crate) use quantity::{
+    capture_bytes, disk_bytes, duration_micros, memory_bytes, name, resource,
+};
 pub(crate) use shell::script;
 
 use falkon_core::task::TaskClass;

@@ -138,7 +138,9 @@ impl TaskResult {
         let how = match self.outcome {
             Outcome::Exit(0) => None,
             Outcome::Exit(code) => Some(format!("exited with {code}")),
-            Outcome::Signal(_) if cause == Some(Cause::OverMemory) => None,
+            Outcome::Signal(_) if matches!(cause, Some(Cause::OverMemory | Cause::OverDisk)) => {
+                None
+            }
             Outcome::Signal(signal) => Some(format!("killed by {}", signal_name(signal))),
             Outcome::TimedOut => Some("ran into its timeout".to_owned()),
             Outcome::NotRun | Outcome::NoOutput | Outcome::NoInput => {

@@ -313,6 +313,7 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         Err(exit) => return exit,
     };
     let started = Instant::now();
+    let capacity = args.offer.capacity(scratch.path());
     let (capture, mut workers) = (args.output.capture, args.workers.options());
     let of_workers = match scratch.for_workers("falkon") {
         Ok(of_workers) => of_workers,
@@ -357,7 +358,7 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         }
     } else if !elsewhere || args.offer.names_jobs() {
         embedded.execute(ExecutorSetup {
-            capacity: args.offer.capacity(),
+            capacity: capacity.clone(),
             memory_limits: args.offer.limits().memory_limits(),
             pin: args.offer.limits().pin(),
             places,
@@ -387,7 +388,7 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         ..InstanceOptions::default()
     };
     if !elsewhere {
-        receiver.set_slots(u64::from(args.offer.capacity().cpus_milli));
+        receiver.set_slots(u64::from(capacity.cpus_milli));
     }
     let mut view = args.top.then(|| View::open(embedded.client().0));
     let how = How { tells: elsewhere && !quiet, halt: args.halt, view: &mut view };

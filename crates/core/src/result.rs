@@ -104,6 +104,8 @@ pub enum Cause {
     /// The node, or the control group of its executor, had no memory left, and the system
     /// killed it. It runs again, and has failed only if that was too often so.
     NodeOutOfMemory,
+    /// It had more in its scratch directory than the disk space that it claimed, and was killed.
+    OverDisk,
 }
 
 impl Cause {
@@ -126,6 +128,7 @@ impl Cause {
             Cause::ExecutorLeft => "executor_left",
             Cause::OverMemory => "over_memory",
             Cause::NodeOutOfMemory => "node_out_of_memory",
+            Cause::OverDisk => "over_disk",
         }
     }
 }
@@ -253,6 +256,9 @@ pub struct ResourceUsage {
     pub read_bytes: u64,
     /// Bytes written to storage.
     pub written_bytes: u64,
+    /// The most that it was seen to have in its scratch directory, in bytes of allocated blocks;
+    /// `None` for tasks without one.
+    pub disk_max_bytes: Option<u64>,
 }
 
 impl Detail {

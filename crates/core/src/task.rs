@@ -11,7 +11,7 @@ mod resources;
 
 pub use error::{SubmissionError, SubmissionPart};
 pub use everywhere::Everywhere;
-pub use resources::{MILLI, Resources};
+pub use resources::{DISK, MILLI, Resources, set_disk_bytes};
 
 use crate::data::declared::{Declared, Lists};
 use crate::encoded::Encoded;
@@ -170,6 +170,12 @@ impl TaskClass {
         self.nodes <= GANG_NODES_MAX
             && self.ranks_per_node <= NODE_RANKS_MAX
             && (is_able || !self.is_gang())
+    }
+
+    /// Whether tasks may claim the disk space that they do: calls share workers, and have no
+    /// directory of their own there, nor have processes of a task on several executors.
+    fn has_sound_disk(&self) -> bool {
+        self.resources.disk_bytes() == 0 || (self.kind != Kind::Function && !self.is_gang())
     }
 
     /// Whether each task runs on several executors together.
@@ -531,6 +537,9 @@ impl Submission {
             || (self.everywhere.is_some() && are_gangs(&self.classes))
         {
             return Err(SubmissionError::Malformed(SubmissionPart::Nodes));
+        }
+        if !self.classes.iter().all(TaskClass::has_sound_disk) {
+            return Err(SubmissionError::Malformed(SubmissionPart::Disk));
         }
         if self.classes.iter().any(|class| class.speculate) && !self.may_speculate() {
             return Err(SubmissionError::Malformed(SubmissionPart::Speculation));

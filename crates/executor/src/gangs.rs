@@ -416,6 +416,7 @@ fn added(one: Option<ResourceUsage>, other: Option<ResourceUsage>) -> Option<Res
         rss_max_bytes: one.rss_max_bytes.max(other.rss_max_bytes),
         read_bytes: one.read_bytes.saturating_add(other.read_bytes),
         written_bytes: one.written_bytes.saturating_add(other.written_bytes),
+        disk_max_bytes: one.disk_max_bytes.max(other.disk_max_bytes),
     })
 }
 

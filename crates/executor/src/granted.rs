@@ -25,11 +25,15 @@ impl Granted {
     /// What a task finds unless its own environment says otherwise.
     pub(super) fn environment(&self, resources: &Resources) -> Vec<Variable> {
         let Resources { cpus_milli, gpus, memory_bytes, custom: _ } = resources;
+        let disk_bytes = resources.disk_bytes();
         let set = |name: &str, value: String| -> Variable { (name.into(), value.into_bytes()) };
         let mut environment =
             vec![set("FALKON_CPUS", cpus(*cpus_milli)), set("FALKON_GPUS", gpus.to_string())];
         if *memory_bytes > 0 {
             environment.push(set("FALKON_MEMORY", memory_bytes.to_string()));
+        }
+        if disk_bytes > 0 {
+            environment.push(set("FALKON_DISK", disk_bytes.to_string()));
         }
         if !self.threads_are_set {
             environment.push(set(THREADS, (cpus_milli / MILLI).max(1).to_string()));
@@ -76,7 +80,14 @@ mod tests {
         check(false, &half, &expected);
         let much =
             Resources { cpus_milli: 2250, gpus: 1, memory_bytes: 1 << 30, ..Resources::default() };
-        let told = [("FALKON_CPUS", "2.25"), ("FALKON_GPUS", "1"), ("FALKON_MEMORY", "1073741824")];
+        let mut much = much;
+        much.set_disk_bytes(5 << 30);
+        let told = [
+            ("FALKON_CPUS", "2.25"),
+            ("FALKON_GPUS", "1"),
+            ("FALKON_MEMORY", "1073741824"),
+            ("FALKON_DISK", "5368709120"),
+        ];
         check(true, &much, &told);
         check(false, &much, &[&told[..], &[(THREADS, "2")]].concat());
     }

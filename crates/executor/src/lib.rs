@@ -14,6 +14,7 @@ mod objects;
 mod outputs;
 mod parts;
 mod sandboxes;
+mod scratch;
 mod session;
 mod tasks;
 mod values;
@@ -49,6 +50,7 @@ use watchdog::{Position, WaitPoint, Watchdog};
 pub use cpus::PinError;
 use falkon_net::Log;
 pub use objects::{CacheSetup, CacheSetupError};
+pub use scratch::disk_offer;
 pub use workers::WorkerOptions;
 
 /// How long an executor that leaves waits for its connection to close, in
@@ -63,7 +65,7 @@ pub struct Options {
     pub name: String,
     /// The resources that it offers.
     pub capacity: Resources,
-    /// Where tasks with data objects have their directories.
+    /// Where tasks with data objects, and those that claim disk space, have their directories.
     pub scratch: PathBuf,
     /// Where output goes that is too long to be sent.
     pub overflow: OverflowDirectory,
@@ -240,7 +242,7 @@ pub async fn run(
     let mut driver = Driver {
         core,
         clock: Clock::start(),
-        tasks: Tasks::new(&mut options, outputs, objects, position.clone()),
+        tasks: Tasks::new(&mut options, incarnation, outputs, objects, position.clone()),
         session: None,
         say: Vec::new(),
         reported: false,

@@ -5,8 +5,10 @@ mod checks;
 mod container;
 mod ends;
 mod gangs;
+mod launches;
 mod packing;
 mod prepare;
+mod scratch;
 mod setup;
 mod streams;
 mod tails;
@@ -19,6 +21,7 @@ use super::not_started::Reason;
 use super::objects::Objects;
 use super::objects::message::FromObjects;
 use super::outputs::Outputs;
+use super::scratch::{Notice, Scratch};
 use super::values::LongValues;
 use super::watchdog::{Position, WaitPoint};
 use super::workers::{Bundle, Call, Home, Workers, in_directory, texts_payload};
@@ -34,10 +37,10 @@ use falkon_core::task::{InstanceId, Kind, Rows, TaskId, Time};
 use falkon_data::peer::FromPeers;
 use falkon_net::clock::Clock;
 use falkon_process::{
-    Ended, Forked, Host, HostError, HostLost, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX,
-    Launch, Outcome as ProcessOutcome,
+    Ended, Forked, Host, HostError, HostLost, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX, Launch,
 };
 use falkon_wire::command::{Command, Template};
+use launches::lost;
 use prepare::{NotStarted, output_paths};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
@@ -67,8 +70,19 @@ struct Process {
     stdin: Option<Vec<u8>>,
     /// The most memory that it may have, in bytes, if it is held to that.
     memory_limit: Option<u64>,
+    /// What it has on the scratch file system, if it has claimed disk space.
+    disk: Option<Disk>,
     /// The start that is repeated if an input is changed before it begins.
     again: Option<Box<Start>>,
+}
+
+/// The scratch directory of a process.
+#[derive(Debug, Clone, Copy)]
+struct Disk {
+    /// What it has claimed, in bytes.
+    limit_bytes: u64,
+    /// What it had when it had more than that.
+    over_bytes: Option<u64>,
 }
 
 /// A template, and what can be known of its tasks beforehand.
@@ -123,11 +137,15 @@ pub(super) struct Tasks {
     stream_places: StreamPlaces,
     tails: tails::Tails,
     gangs: Gangs,
+    scratch: Scratch,
+    /// Processes that have ended, and whose scratch directories are being removed.
+    clearing: HashMap<u64, (Ended, Process)>,
 }
 
 impl Tasks {
     pub(super) fn new(
         options: &mut Options,
+        incarnation: u64,
         outputs: Outputs,
         objects: Option<Objects>,
         position: Arc<Position>,
@@ -165,6 +183,13 @@ impl Tasks {
             stream_places: StreamPlaces::new(),
             tails: tails::Tails::default(),
             gangs: Gangs::new(&options.scratch),
+            scratch: Scratch::new(
+                &options.scratch,
+                incarnation,
+                options.file_limit,
+                options.log.clone(),
+            ),
+            clearing: HashMap::new(),
         }
     }
 
@@ -176,11 +201,15 @@ impl Tasks {
         clock: &Clock,
     ) -> Option<FromObjects> {
         let (host, objects) = (&mut self.host, &mut self.objects);
-        let mut from_gangs = None;
+        let (mut from_gangs, mut from_scratch) = (None, None);
         let lost = tokio::select! {
             said = said(objects) => return Some(said),
             said = self.gangs.recv() => {
                 from_gangs = Some(said);
+                None
+            }
+            said = self.scratch.recv() => {
+                from_scratch = Some(said);
                 None
             }
             received = receive(host, ended) => {
@@ -196,6 +225,9 @@ impl Tasks {
         }
         if let Some(said) = from_gangs {
             self.gang_said(said);
+        }
+        if let Some(said) = from_scratch {
+            self.scratch_said(&said, clock);
         }
         None
     }
@@ -565,72 +597,12 @@ impl Tasks {
                     continue;
                 }
                 let Some(process) = self.processes.remove(&launch.key) else { continue };
+                self.scratch.abandon(launch.key);
                 self.forget_launch(&process, launch.key);
                 self.end(process.key, Outcome::NotRun, Time::default(), error.to_string());
             }
         }
         Ok(())
-    }
-
-    /// Drops a launch that the host was not sent yet; false if it was.
-    fn drop_unsent(&mut self, key: u64, clock: &Clock) -> bool {
-        let Some(at) = self.launches.iter().position(|launch| launch.key == key) else {
-            return false;
-        };
-        self.launches.remove(at);
-        if Workers::is_worker(key) {
-            self.workers.ended(lost(key), clock);
-        }
-        self.remote_lost(key, "it was ended before it began");
-        if let Some(process) = self.processes.remove(&key) {
-            self.close_gap(key, process.after);
-            self.forget_launch(&process, key);
-            self.events.push_back(Event::TakenBack(process.key));
-        }
-        true
-    }
-
-    /// A launch was taken back: what was to come after it comes after `before`.
-    fn close_gap(&mut self, taken: u64, before: Option<u64>) {
-        for process in self.processes.values_mut().filter(|one| one.after == Some(taken)) {
-            process.after = before;
-        }
-        for launch in self.launches.iter_mut().filter(|one| one.after == Some(taken)) {
-            launch.after = before;
-        }
-        if let Some(before) = before {
-            for after in self.passed.values_mut().filter(|after| **after == taken) {
-                *after = before;
-            }
-        }
-    }
-
-    /// The host is lost, and its tasks with it; another is started when it is
-    /// needed.
-    fn host_lost(&mut self, gone: &HostLost, clock: &Clock) {
-        self.host = None;
-        // The later ones come first: the core must learn of the tasks that have
-        // not run before it learns that the ones before them have ended.
-        for &key in gone.keys.iter().rev() {
-            if Workers::is_worker(key) {
-                self.launched -= 1;
-                self.workers.lost(lost(key), clock);
-                continue;
-            }
-            if self.remote_lost(key, HOST_LOST) {
-                self.launched -= 1;
-                continue;
-            }
-            let Some(process) = self.processes.remove(&key) else { continue };
-            self.forget_launch(&process, key);
-            self.outputs.drop_unreported(process.output);
-            self.launched -= 1;
-            if process.after.is_some_and(|after| gone.keys.binary_search(&after).is_ok()) {
-                self.events.push_back(Event::TakenBack(process.key));
-                continue;
-            }
-            self.end(process.key, Outcome::Lost, clock.now(), HOST_LOST.to_owned());
-        }
     }
 
     /// Acts upon what workers and file systems said, and looks at those workers
@@ -639,6 +611,7 @@ impl Tasks {
         self.hear_files(clock);
         self.workers.hear(clock);
         let now = Instant::now();
+        self.end_overdue(now, clock);
         if self.workers.next_look().is_some_and(|at| at <= now) {
             self.workers.look(now, clock);
         }
@@ -646,7 +619,8 @@ impl Tasks {
 
     /// The time of the next call of [`Self::hear_workers`] without a notice.
     pub(super) fn next_look(&self) -> Option<Instant> {
-        self.workers.next_look().into_iter().chain(self.checks.due()).min()
+        let own = self.checks.due().into_iter().chain(self.scratch.due());
+        self.workers.next_look().into_iter().chain(own).min()
     }
 
     /// Ends everything that runs, and waits until it has ended.
@@ -672,19 +646,5 @@ async fn said(objects: &mut Option<Objects>) -> FromObjects {
     match objects {
         Some(objects) => objects.recv().await,
         None => std::future::pending().await,
-    }
-}
-
-/// The end of a worker that was lost with its host, or before it got there.
-fn lost(key: u64) -> Ended {
-    Ended {
-        key,
-        outcome: ProcessOutcome::Signal(libc::SIGKILL),
-        started: 0,
-        ended: 0,
-        stdout: falkon_process::Captured::default(),
-        stderr: falkon_process::Captured::default(),
-        usage: falkon_process::Usage::default(),
-        shortage: None,
     }
 }

@@ -220,12 +220,14 @@ impl QueueConfig {
     /// The resources that a node is assumed to offer.
     fn node(&self, job: &Settings) -> Resources {
         let cpus = self.node_cpus.or(job.cpus).unwrap_or(1);
-        Resources {
+        let mut node = Resources {
             gpus: job.gpus.unwrap_or(0),
-            // Tasks that ask for memory are tried on any node until one is known.
+            // Tasks that ask for memory or disk space are tried on any node until one is known.
             memory_bytes: job.memory_mib.map_or(u64::MAX, |mib| mib.saturating_mul(1 << 20)),
             ..Resources::cpus(cpus.min(u32::MAX / MILLI))
-        }
+        };
+        node.set_disk_bytes(job.disk_mib.map_or(u64::MAX, |mib| mib.saturating_mul(1 << 20)));
+        node
     }
 
     /// The driver of the queue. `executor` has the settings that all executors

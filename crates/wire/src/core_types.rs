@@ -90,6 +90,7 @@ wire_enum!(Cause {
     12 => ExecutorLeft,
     13 => OverMemory,
     14 => NodeOutOfMemory,
+    15 => OverDisk,
 });
 wire_struct!(Captured { head, total_bytes, overflow, member });
 wire_struct!(Overflow { incarnation, number });
@@ -237,7 +238,8 @@ wire_struct!(ResourceUsage {
     system_micros,
     rss_max_bytes,
     read_bytes,
-    written_bytes
+    written_bytes,
+    disk_max_bytes,
 });
 wire_struct!(Tries { failures, losses });
 wire_struct!(Report { instance, first, count, tries, outcome, started, ended, detail });
@@ -502,6 +504,7 @@ wire_number!(SubmissionPart {
     18 => Everywhere,
     19 => Nodes,
     20 => Speculation,
+    21 => Disk,
 });
 
 /// All errors are arrays of four numbers, of which some need not all.

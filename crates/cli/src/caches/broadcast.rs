@@ -11,7 +11,7 @@ use crate::data::PolicyArgs;
 use crate::everywhere::{accepted, submission};
 use crate::exit::{Exit, runtime, say, write_line};
 use crate::plan::quantity::QuantityError;
-use crate::plan::{Plan, PlanArgs, has_value, memory_bytes, resource};
+use crate::plan::{Plan, PlanArgs, disk_bytes, has_value, memory_bytes, resource};
 use crate::progress::{Progress, span};
 use crate::query::{self, Submitted, counted};
 use crate::results::line::Json;
@@ -22,7 +22,7 @@ use crate::submit::{Created, InstanceArgs};
 use clap::Args;
 use falkon_core::dispatch::InstanceOptions;
 use falkon_core::result::{Cause, Status};
-use falkon_core::task::{Everywhere, Resources, Submission};
+use falkon_core::task::{DISK, Everywhere, Resources, Submission};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Stdout;
@@ -42,7 +42,7 @@ pub(super) struct BroadcastArgs {
     /// Objects: paths, URLs or cache:KEY, as tasks declare them
     #[arg(value_name = "SOURCE", required = true)]
     sources: Vec<OsString>,
-    /// Only to executors that offer this: gpus, memory=SIZE, or a custom resource; with =COUNT,
+    /// Only to executors that offer this: gpus, memory=SIZE, disk=SIZE, or a custom resource; with =COUNT,
     /// at least so many; may be repeated
     #[arg(long = "to", value_name = "RESOURCE", value_parser = offered)]
     offering: Vec<Offered>,
@@ -59,6 +59,7 @@ pub(super) struct BroadcastArgs {
 enum Offered {
     Gpus(u32),
     Memory(u64),
+    Disk(u64),
     Custom(String, u64),
 }
 
@@ -66,6 +67,9 @@ fn offered(text: &str) -> Result<Offered, QuantityError> {
     let (name, amount) = text.split_once('=').unwrap_or((text, "1"));
     if name == "memory" {
         return memory_bytes(amount).map(Offered::Memory);
+    }
+    if name == DISK {
+        return disk_bytes(amount).map(Offered::Disk);
     }
     let (name, count) = resource(&format!("{name}={amount}"))?;
     match name.as_str() {
@@ -85,6 +89,10 @@ fn resources(offering: &[Offered]) -> Resources {
         match one {
             Offered::Gpus(count) => all.gpus = all.gpus.max(*count),
             Offered::Memory(bytes) => all.memory_bytes = all.memory_bytes.max(*bytes),
+            Offered::Disk(bytes) => {
+                let most = custom.entry(DISK.to_owned()).or_default();
+                *most = (*most).max(*bytes);
+            }
             Offered::Custom(name, count) => {
                 let most = custom.entry(name.clone()).or_default();
                 *most = (*most).max(*count);
@@ -280,6 +288,7 @@ mod tests {
         assert_eq!(offered("gpus"), Ok(Offered::Gpus(1)));
         assert_eq!(offered("gpus=4"), Ok(Offered::Gpus(4)));
         assert_eq!(offered("memory=1GiB"), Ok(Offered::Memory(1 << 30)));
+        assert_eq!(offered("disk=1GiB"), Ok(Offered::Disk(1 << 30)));
         assert_eq!(offered("bigmem"), Ok(Offered::Custom("bigmem".to_owned(), 1)));
         for text in ["", "=1", "memory=much", "gpus=x", "gpus=5000000000"] {
             assert!(offered(text).is_err(), "{text}");

@@ -323,11 +323,14 @@ impl<'a> Object<'a> {
         self.thousandths("cpus", capacity.cpus_milli);
         self.number("gpus", u64::from(capacity.gpus));
         self.number("memory_bytes", capacity.memory_bytes);
-        if capacity.custom.is_empty() {
+        if capacity.disk_bytes() > 0 {
+            self.number("disk_bytes", capacity.disk_bytes());
+        }
+        if capacity.site_defined().next().is_none() {
             return;
         }
         self.key("custom");
-        for (number, (name, count)) in capacity.custom.iter().enumerate() {
+        for (number, (name, count)) in capacity.site_defined().enumerate() {
             self.out.push(if number == 0 { b'{' } else { b',' });
             quoted(name, self.out);
             self.out.push(b':');

@@ -229,6 +229,12 @@ pub(crate) enum PlanError {
          has on each of its nodes, or leave --memory out"
     )]
     GangMemory,
+    /// A task on several executors that claims disk space.
+    #[error(
+        "--disk is for tasks on one node: with --nodes-per-task, have the processes of a task use \
+         the temporary directories of their nodes"
+    )]
+    GangDisk,
     /// A task on several executors in a container.
     #[error(
         "--container is for tasks on one node: with --nodes-per-task, start the processes of the \

@@ -20,5 +20,19 @@ pub(crate) fn check(class: &TaskClass, is_contained: bool) -> Result<(), PlanErr
     if class.resources.memory_bytes == AUTO_MEMORY {
         return Err(PlanError::GangMemory);
     }
+    if class.resources.disk_bytes() > 0 {
+        return Err(PlanError::GangDisk);
+    }
+    Ok(())
+}
+
+/// Checks the disk space that a task claims.
+///
+/// # Errors
+/// It is a call, which has no scratch directory.
+pub(crate) fn check_disk(class: &TaskClass) -> Result<(), PlanError> {
+    if class.kind == Kind::Function && class.resources.disk_bytes() > 0 {
+        return Err(PlanError::CallWith { other: "--disk" });
+    }
     Ok(())
 }

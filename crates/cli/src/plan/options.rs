@@ -18,8 +18,8 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use falkon_core::task::{Resources, TaskClass};
 use kinds::OptionKind;
 pub(crate) use kinds::{
-    Copies, Count, Cpus, Custom, Duration, Estimate, Flag, Memory, MemoryLimit, Nodes, Priority,
-    Ranks,
+    Copies, Count, Cpus, Custom, Disk, Duration, Estimate, Flag, Memory, MemoryLimit, Nodes,
+    Priority, Ranks,
 };
 use serde::de::{self, MapAccess};
 
@@ -193,6 +193,16 @@ class_options! {
                memory together [is killed and has failed](resources.md#memory)",
         note: "memory limit",
         without: "else as much as `memory`",
+        given: ToPrograms,
+    }
+    /// Scratch disk space a task holds while it runs, in a directory of its own (FALKON_SCRATCH,
+    /// TMPDIR): 20GiB. A task that has more there is killed and has failed
+    disk: Disk at resources.custom = "disk" {
+        page: "bytes, or a text such as `\"20GiB\"`: disk space for a [directory of the task's \
+               own](resources.md#disk) (`FALKON_SCRATCH`, `TMPDIR`). A task that has more there is \
+               killed and has failed",
+        note: "",
+        without: "else none",
         given: ToPrograms,
     }
     /// How much of a custom resource a task holds while it runs; may be repeated

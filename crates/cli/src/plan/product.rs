@@ -65,6 +65,7 @@ impl Product {
         sources.write_decimals(&mut template);
         let class = class(&args.options, kind);
         gang::check(&class, args.options.setup.is_contained())?;
+        gang::check_disk(&class)?;
         let product = Product { sources, template, class, count };
         if let Some(command) = product.command(0) {
             objects::check(&command, &product.class)?;

@@ -1,7 +1,7 @@
 //! Amounts as people write them: durations, memory, CPUs, named counts.
 
 use falkon_core::limits::{CAPTURE_BYTES_MAX, NAME_BYTES_MAX};
-use falkon_core::task::{AUTO_MEMORY, MILLI, UNLIMITED};
+use falkon_core::task::{AUTO_MEMORY, DISK, MILLI, UNLIMITED};
 
 /// Microseconds in a second.
 const SECOND_MICROS: f64 = 1e6;
@@ -30,6 +30,15 @@ pub(crate) enum QuantityError {
          count in thousands), or none"
     )]
     MemoryLimit(String),
+    /// Not an amount of disk space.
+    #[error(
+        "`{0}` is not an amount of disk space: write bytes or a unit (512MiB, 20GiB, 1.5T; kB, MB \
+         and GB count in thousands)"
+    )]
+    Disk(String),
+    /// A custom resource with the name of one that has an option of its own.
+    #[error("`{DISK}` is no custom resource: it is given as a size, with --disk or --offer-disk")]
+    DiskAsCustom,
     /// Not a number of CPUs.
     #[error(
         "`{0}` is not a number of cpus: write a number above 0 with at most three decimals, such \
@@ -210,6 +219,14 @@ pub(crate) fn memory_limit_bytes(text: &str) -> Result<u64, QuantityError> {
     }
 }
 
+/// Bytes of scratch disk space: as [`memory_bytes`].
+///
+/// # Errors
+/// The text is no such amount.
+pub(crate) fn disk_bytes(text: &str) -> Result<u64, QuantityError> {
+    memory_bytes(text).map_err(|_| QuantityError::Disk(text.to_owned()))
+}
+
 /// Thousandths of a CPU in a number of CPUs, which may be a fraction.
 ///
 /// # Errors
@@ -241,6 +258,9 @@ pub(crate) fn resource(text: &str) -> Result<(String, u64), QuantityError> {
     let name = name.trim();
     if name.is_empty() {
         return Err(wrong());
+    }
+    if name == DISK {
+        return Err(QuantityError::DiskAsCustom);
     }
     Ok((self::name(name)?, count.trim().parse().map_err(|_| wrong())?))
 }
@@ -340,6 +360,16 @@ mod tests {
             let wrong = QuantityError::MemoryLimit(text.to_owned());
             assert_eq!(memory_limit_bytes(text), Err(wrong), "{text}");
         }
+    }
+
+    #[test]
+    fn disk_space_is_read_and_is_no_custom_resource() {
+        assert_eq!(disk_bytes("20GiB"), Ok(20 << 30));
+        assert_eq!(disk_bytes("0"), Ok(0));
+        for text in ["", "auto", "none", "-1", "20 gigs"] {
+            assert_eq!(disk_bytes(text), Err(QuantityError::Disk(text.to_owned())), "{text}");
+        }
+        assert_eq!(resource("disk=5"), Err(QuantityError::DiskAsCustom));
     }
 
     #[test]

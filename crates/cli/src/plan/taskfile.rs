@@ -275,6 +275,7 @@ impl Defaults {
         }
         let class = TaskClass { unpacks, ..self.class(fields, kind) };
         gang::check(&class, setup::is_contained(&command.argv))?;
+        gang::check_disk(&class)?;
         speculation::check(&command, &class)?;
         Ok((command, class))
     }

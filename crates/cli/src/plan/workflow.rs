@@ -127,6 +127,7 @@ pub(crate) fn read(
         graph.files(number, command.cwd.as_deref(), &command.inputs, &command.outputs);
         let class = class(options, kind, entry);
         gang::check(&class, options.setup.is_contained())?;
+        gang::check_disk(&class)?;
         speculation::check(&command, &class)?;
         list.push(&command, task.id.bytes(), class)?;
     }

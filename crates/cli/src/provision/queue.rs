@@ -64,6 +64,9 @@ pub(super) struct QueueArgs {
     /// Memory of each node
     #[arg(long, value_name = "SIZE", value_parser = crate::plan::memory_bytes)]
     memory: Option<u64>,
+    /// Scratch disk space of each node
+    #[arg(long, value_name = "SIZE", value_parser = crate::plan::disk_bytes)]
+    disk: Option<u64>,
     /// A further word for the scheduler's submit command; may be repeated
     #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
     option: Vec<String>,
@@ -205,15 +208,18 @@ impl QueueArgs {
             let words = words.iter().cloned().map(toml::Value::String).collect();
             Some(toml::Value::Array(words)).filter(|words| words != &toml::Value::Array(Vec::new()))
         };
-        let memory = self.memory.map(|bytes| bytes.div_ceil(1 << 20));
-        let memory = memory.map(|mib| toml::Value::Integer(i64::try_from(mib).unwrap_or(i64::MAX)));
+        let mib = |bytes: Option<u64>| {
+            let mib = bytes.map(|bytes| i64::try_from(bytes.div_ceil(1 << 20)).unwrap_or(i64::MAX));
+            mib.map(toml::Value::Integer)
+        };
         let said = [
             ("partition", text(&self.partition)),
             ("account", text(&self.account)),
             ("qos", text(&self.qos)),
             ("cpus", number(self.cpus)),
             ("gpus", number(self.gpus)),
-            ("memory_mib", memory),
+            ("memory_mib", mib(self.memory)),
+            ("disk_mib", mib(self.disk)),
             ("options", list(&self.option)),
             ("modules", list(&self.module)),
             ("prologue", list(&self.prologue)),

@@ -246,11 +246,12 @@ pub(crate) fn printable(text: &str) -> String {
 
 pub(crate) fn resources_json(resources: &Resources) -> Value {
     let custom: serde_json::Map<String, Value> =
-        resources.custom.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
+        resources.site_defined().map(|(name, count)| (name.clone(), json!(count))).collect();
     json!({
         "cpus": f64::from(resources.cpus_milli) / f64::from(MILLI),
         "gpus": resources.gpus,
         "memory_bytes": resources.memory_bytes,
+        "disk_bytes": resources.disk_bytes(),
         "custom": custom,
     })
 }

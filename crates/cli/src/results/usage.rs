@@ -27,6 +27,8 @@ pub(crate) struct JsonUsage {
     rss_max_bytes: u64,
     read_bytes: u64,
     written_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk_max_bytes: Option<u64>,
 }
 
 impl JsonUsage {
@@ -41,6 +43,7 @@ impl JsonUsage {
             rss_max_bytes: used.rss_max_bytes,
             read_bytes: used.read_bytes,
             written_bytes: used.written_bytes,
+            disk_max_bytes: used.disk_max_bytes,
         })
     }
 }
@@ -87,7 +90,8 @@ impl UsageTable {
 
     fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!(
-            "{:<NAME_CHARS_MAX$} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+            "{:<NAME_CHARS_MAX$} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} \
+             {:>10}",
             "program",
             "tasks",
             "wall",
@@ -97,14 +101,15 @@ impl UsageTable {
             "95%",
             "most",
             "read",
-            "written"
+            "written",
+            "disk most"
         )];
         lines.extend(self.programs.iter().map(|(program, totals)| {
             let name: String = program.chars().take(NAME_CHARS_MAX).collect();
             let bytes = |bytes: u128| bytes_text(u64::try_from(bytes).unwrap_or(u64::MAX));
             format!(
                 "{name:<NAME_CHARS_MAX$} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} \
-                 {:>10}",
+                 {:>10} {:>10}",
                 totals.tasks,
                 seconds(totals.wall_micros),
                 seconds(totals.user_micros),
@@ -114,6 +119,7 @@ impl UsageTable {
                 bytes_text(totals.rss_max_bytes),
                 bytes(totals.read_bytes),
                 bytes(totals.written_bytes),
+                totals.disk_max_bytes.map_or_else(|| "-".to_owned(), bytes_text),
             )
         }));
         lines
@@ -153,7 +159,7 @@ mod tests {
         assert_eq!(lines.len(), 1 + PROGRAMS_MAX + 1);
         assert!(lines[1].starts_with(OTHERS), "{}", lines[1]);
         let words: Vec<&str> = lines[2].split_whitespace().collect();
-        let expected = "dock000 1 2.00 s 1.50 s 0.00 s 3.0 MiB 3.0 MiB 3.0 MiB 0 B 0 B";
+        let expected = "dock000 1 2.00 s 1.50 s 0.00 s 3.0 MiB 3.0 MiB 3.0 MiB 0 B 0 B -";
         assert_eq!(words.join(" "), expected);
         assert!(lines.iter().all(|line| line.len() == lines[0].len()), "{lines:#?}");
     }

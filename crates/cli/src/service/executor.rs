@@ -49,6 +49,10 @@ pub(crate) struct ExecutorArgs {
     /// control group allows of it]
     #[arg(long, value_name = "SIZE", value_parser = crate::plan::memory_bytes)]
     memory: Option<u64>,
+    /// Scratch disk space offered, for tasks with --disk [default: what is free where --scratch
+    /// is, less 5 % and at least 1GiB]
+    #[arg(long, value_name = "SIZE", value_parser = crate::plan::disk_bytes)]
+    disk: Option<u64>,
     #[command(flatten)]
     limits: LimitArgs,
     /// A custom resource offered; may be repeated
@@ -57,7 +61,8 @@ pub(crate) struct ExecutorArgs {
     /// Name shown to people [default: host and process]
     #[arg(long, value_name = "NAME", value_parser = crate::plan::name)]
     name: Option<String>,
-    /// Directory for output that is too long to be sent, removed when the executor exits
+    /// Directory for output that is too long to be sent and for the directories of tasks, removed
+    /// when the executor exits
     /// [default: a new one in the temporary directory]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
@@ -309,11 +314,12 @@ async fn run_until(
 async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
     let mut dispatchers = Dispatchers::new(access_when_there(&args).await?, &args);
     let tenure = args.tenure();
-    let capacity = offered(args.slots, args.gpus, args.memory, args.resource.clone());
     let scratch = match args.scratch.clone() {
         None => Scratch::new("falkon-executor")?,
         Some(scratch) => Scratch::at(scratch)?,
     };
+    let mut capacity = offered(args.slots, args.gpus, args.memory, args.resource.clone());
+    capacity.set_disk_bytes(falkon_executor::disk_offer(scratch.path(), args.disk));
     let of_workers = scratch.for_workers("falkon-executor")?;
     let mut workers = args.workers.options();
     workers.scratch = Some(of_workers.as_ref().unwrap_or(&scratch).path().to_owned());

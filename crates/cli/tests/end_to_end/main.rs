@@ -48,6 +48,7 @@ mod resume;
 mod retry;
 mod room;
 mod run;
+mod scratch;
 mod security;
 mod services;
 mod shortened;

@@ -35,7 +35,11 @@ impl Executor {
                 at += 1;
                 continue;
             }
-            if front.class.kind != Kind::Process || self.is_running(front.instance, front.first, 1)
+            // A scratch directory is empty when its task starts, and the space of the task before
+            // is free only when its directory is gone.
+            if front.class.kind != Kind::Process
+                || front.class.resources.disk_bytes() > 0
+                || self.is_running(front.instance, front.first, 1)
             {
                 return;
             }

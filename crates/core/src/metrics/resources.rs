@@ -24,6 +24,8 @@ pub struct ResourceTotals {
     pub read_bytes: u128,
     /// What they wrote to storage, in bytes.
     pub written_bytes: u128,
+    /// The most disk space of any one that had a scratch directory, in bytes; `None` if none had.
+    pub disk_max_bytes: Option<u64>,
     /// How many tasks had memory of which class.
     classes: BTreeMap<u64, u64>,
 }
@@ -38,6 +40,7 @@ impl ResourceTotals {
         self.rss_max_bytes = self.rss_max_bytes.max(used.rss_max_bytes);
         self.read_bytes += u128::from(used.read_bytes);
         self.written_bytes += u128::from(used.written_bytes);
+        self.disk_max_bytes = self.disk_max_bytes.max(used.disk_max_bytes);
         *self.classes.entry(class(used.rss_max_bytes)).or_default() += 1;
     }
 

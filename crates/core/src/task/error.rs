@@ -47,6 +47,8 @@ pub enum SubmissionPart {
     Nodes,
     /// A class of which tasks may run twice at the same time.
     Speculation,
+    /// The disk space that tasks of a class claim.
+    Disk,
 }
 
 impl fmt::Display for SubmissionPart {
@@ -75,6 +77,7 @@ impl fmt::Display for SubmissionPart {
             SubmissionPart::Speculation => {
                 "class of tasks of which two tries may run at the same time"
             }
+            SubmissionPart::Disk => "class of tasks that claim disk space",
         })
     }
 }

@@ -6,6 +6,10 @@ use std::fmt;
 /// Thousandths of a CPU.
 pub const MILLI: u32 = 1000;
 
+/// The name of scratch disk space among the counts of [`Resources::custom`], in bytes. No site
+/// gives another meaning to it.
+pub const DISK: &str = "disk";
+
 /// Amounts of everything a task may hold while it runs, or an executor offers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Resources {
@@ -15,7 +19,8 @@ pub struct Resources {
     pub gpus: u32,
     /// Memory in bytes; 0 asks for none in particular.
     pub memory_bytes: u64,
-    /// Site-defined counts by name, sorted by name.
+    /// Site-defined counts by name, and scratch disk space in bytes as [`DISK`]; sorted by
+    /// name.
     pub custom: Vec<(String, u64)>,
 }
 
@@ -24,6 +29,22 @@ impl Resources {
     #[must_use]
     pub fn cpus(count: u32) -> Resources {
         Resources { cpus_milli: count.saturating_mul(MILLI), ..Resources::default() }
+    }
+
+    /// Scratch disk space in bytes; 0 asks for none in particular, or offers none.
+    #[must_use]
+    pub fn disk_bytes(&self) -> u64 {
+        self.custom_count(DISK)
+    }
+
+    /// Replaces the scratch disk space; 0 removes it.
+    pub fn set_disk_bytes(&mut self, bytes: u64) {
+        set_disk_bytes(&mut self.custom, bytes);
+    }
+
+    /// The counts that sites have defined, without [`DISK`].
+    pub fn site_defined(&self) -> impl Iterator<Item = &(String, u64)> {
+        self.custom.iter().filter(|(name, _)| name != DISK)
     }
 
     /// These, without memory that nobody knows the amount of ([`AUTO_MEMORY`]).
@@ -104,6 +125,15 @@ impl Resources {
     }
 }
 
+/// Replaces the scratch disk space among counts that are sorted by name; 0 removes it.
+pub fn set_disk_bytes(counts: &mut Vec<(String, u64)>, bytes: u64) {
+    counts.retain(|(name, _)| name != DISK);
+    if bytes > 0 {
+        let at = counts.partition_point(|(name, _)| name.as_str() < DISK);
+        counts.insert(at, (DISK.to_owned(), bytes));
+    }
+}
+
 impl fmt::Display for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} cpus", f64::from(self.cpus_milli) / f64::from(MILLI))?;
@@ -115,7 +145,11 @@ impl fmt::Display for Resources {
         } else if self.memory_bytes > 0 {
             write!(f, ", {} MiB memory", self.memory_bytes.div_ceil(1 << 20))?;
         }
-        for (name, count) in &self.custom {
+        // A node of which nothing is known yet may have any.
+        if (1..u64::MAX).contains(&self.disk_bytes()) {
+            write!(f, ", {} MiB disk", self.disk_bytes().div_ceil(1 << 20))?;
+        }
+        for (name, count) in self.site_defined() {
             write!(f, ", {count} {name}")?;
         }
         Ok(())

@@ -6,7 +6,7 @@ use crate::rng::Rng;
 use falkon_core::data::object::ObjectId;
 use falkon_core::dispatch::{InstanceOptions, Selection};
 use falkon_core::task::{
-    After, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId,
+    After, DISK, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId,
 };
 use std::sync::Arc;
 
@@ -72,13 +72,13 @@ pub(crate) fn full_capacity() -> Resources {
         cpus_milli: 4000,
         gpus: 2,
         memory_bytes: 8 << 30,
-        custom: vec![("licence".to_owned(), 3)],
+        custom: vec![(DISK.to_owned(), 80 << 30), ("licence".to_owned(), 3)],
     }
 }
 
 /// What some executor offers.
 pub(crate) fn capacity(rng: &mut Rng) -> Resources {
-    Resources {
+    let mut capacity = Resources {
         cpus_milli: *rng.pick(&[1000, 1500, 2000, 4000]),
         gpus: rng.below(3) as u32,
         memory_bytes: rng.below(9) << 30,
@@ -87,10 +87,13 @@ pub(crate) fn capacity(rng: &mut Rng) -> Resources {
         } else {
             Vec::new()
         },
-    }
+    };
+    // None, or up to 80 GiB.
+    capacity.set_disk_bytes(capacity.memory_bytes * 10);
+    capacity
 }
 
-fn resources(rng: &mut Rng) -> Resources {
+fn resources(rng: &mut Rng, flavour: Flavour) -> Resources {
     let mut need = Resources {
         cpus_milli: *rng.pick(&[1000, 1000, 1000, 500, 250, 2000, 4000, 0]),
         ..Resources::default()
@@ -100,6 +103,9 @@ fn resources(rng: &mut Rng) -> Resources {
     }
     if rng.percent(15) {
         need.memory_bytes = (1 + rng.below(4)) << 30;
+    }
+    if !flavour.speculates && rng.percent(15) {
+        need.set_disk_bytes((1 + rng.below(40)) << 30);
     }
     if rng.percent(15) {
         need.custom.push(("licence".to_owned(), 1 + rng.below(3)));
@@ -122,9 +128,14 @@ pub(crate) struct Flavour {
 fn class(rng: &mut Rng, flavour: Flavour) -> TaskClass {
     let kind = *rng.pick(&[Kind::Process, Kind::Process, Kind::Noop, Kind::Sleep]);
     let is_gang = flavour.gangs && kind != Kind::Noop && rng.percent(35);
+    let mut resources = resources(rng, flavour);
+    if is_gang {
+        // Tasks on several executors have no scratch directories.
+        resources.set_disk_bytes(0);
+    }
     TaskClass {
         kind,
-        resources: resources(rng),
+        resources,
         priority: rng.below(3) as i32 - 1,
         retries: if rng.percent(40) { rng.below(4) as u32 } else { 0 },
         timeout_micros: if flavour.failures && rng.percent(20) { 300_000 } else { 0 },

@@ -172,7 +172,9 @@ impl Tasks {
         let inputs = input_paths(&draft.command);
         let follows = start.after.is_some_and(|before| self.checks.starts.contains_key(&before));
         if inputs.is_empty() && !follows {
-            self.launch_draft(&start, draft);
+            if let Err(error) = self.launch_draft(&start, draft) {
+                self.not_started(start, error, now);
+            }
         } else {
             self.checks.add_start(start, Some(draft), vec![inputs]);
         }
@@ -290,7 +292,11 @@ impl Tasks {
             return;
         };
         match inputs.into_iter().find_map(Result::err) {
-            None => self.launch_draft(&start, *draft),
+            None => {
+                if let Err(error) = self.launch_draft(&start, *draft) {
+                    self.not_started(start, error, clock.now());
+                }
+            }
             Some(reason) => self.not_started(start, NotStarted::from(reason), clock.now()),
         }
     }

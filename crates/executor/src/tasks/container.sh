@@ -277,6 +277,7 @@ falkon_contain() {
     shift
     falkon_left=$((falkon_left - 1))
   done
+  if [ -d "${FALKON_SCRATCH:-}" ]; then falkon_bind rw "$FALKON_SCRATCH" || return; fi
   falkon_choose || return
   case $falkon_engine in
   apptainer | singularity) falkon_exec_image "$@" ;;

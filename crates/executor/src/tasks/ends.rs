@@ -42,7 +42,29 @@ impl OverMemory {
     }
 }
 
-/// An amount of memory for people.
+/// The error of a task that had more in its scratch directory than the disk space that it claimed.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "asked for {} of disk, had {} when it was ended: --disk gives it more",
+    Amount(*limit_bytes),
+    self.had()
+)]
+struct OverDisk {
+    limit_bytes: u64,
+    had_bytes: u64,
+}
+
+impl OverDisk {
+    fn had(&self) -> String {
+        let (limit, had) = (Amount(self.limit_bytes).to_string(), Amount(self.had_bytes));
+        match had.to_string() {
+            had if had != limit => had,
+            _ => format!("{} bytes", self.had_bytes),
+        }
+    }
+}
+
+/// An amount of memory or disk space for people.
 struct Amount(u64);
 
 impl fmt::Display for Amount {
@@ -81,6 +103,22 @@ impl Tasks {
         }
         let process = self.processes.remove(&ended.key)?;
         self.launched -= 1;
+        if process.disk.is_some() {
+            self.clear_scratch(ended, process);
+            return None;
+        }
+        self.task_ended(ended, process, None, clock)
+    }
+
+    /// Converts a process's end into its task's. `disk_max_bytes` is the most that was seen in its
+    /// scratch directory, if it had one.
+    pub(super) fn task_ended(
+        &mut self,
+        ended: Ended,
+        process: Process,
+        disk_max_bytes: Option<u64>,
+        clock: &Clock,
+    ) -> Option<Event> {
         let mut error = String::new();
         let mut failure = None;
         let outcome = match ended.outcome {
@@ -109,8 +147,16 @@ impl Tasks {
             |stream, captured| self.outputs.captured(key, stream, output, captured, &mut error);
         let stdout = captured(Stream::Stdout, ended.stdout);
         let stderr = captured(Stream::Stderr, ended.stderr);
+        let over_disk = process.disk.and_then(|disk| Some((disk.limit_bytes, disk.over_bytes?)));
         let (outcome, cause) = match ended.shortage {
-            None => (outcome, None),
+            None => match over_disk.filter(|_| failure.is_none()) {
+                Some((limit_bytes, had_bytes)) => {
+                    add(&mut error, &OverDisk { limit_bytes, had_bytes }.to_string());
+                    // However the rest of it has ended.
+                    (Outcome::Signal(libc::SIGKILL), Some(Cause::OverDisk))
+                }
+                None => (outcome, None),
+            },
             Some(Shortage::OverLimit { had_bytes }) => {
                 let limit_bytes = process.memory_limit.unwrap_or(had_bytes);
                 add(&mut error, &OverMemory { limit_bytes, had_bytes }.to_string());
@@ -122,7 +168,8 @@ impl Tasks {
             }
         };
         let says = stdout.total_bytes > 0 || stderr.total_bytes > 0 || !error.is_empty();
-        let resources = used(&ended.outcome, &ended.usage);
+        let resources =
+            used(&ended.outcome, &ended.usage).map(|used| ResourceUsage { disk_max_bytes, ..used });
         let says = says || resources.is_some();
         let detail = says.then(|| {
             Arc::new(Detail { stdout, stderr, error, resources, cause, ..Detail::default() })
@@ -164,6 +211,7 @@ pub(super) fn used(outcome: &ProcessOutcome, usage: &Usage) -> Option<ResourceUs
         rss_max_bytes,
         read_bytes,
         written_bytes,
+        disk_max_bytes: None,
     };
     let has_run = !matches!(outcome, ProcessOutcome::NotStarted { .. });
     has_run.then_some(used)
@@ -172,6 +220,22 @@ pub(super) fn used(outcome: &ProcessOutcome, usage: &Usage) -> Option<ResourceUs
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_task_over_its_disk_space_says_what_it_asked_for_and_what_it_had() {
+        let cases = [
+            (2 << 30, 2_254_857_830, "asked for 2 GiB of disk, had 2.1 GiB when it was ended"),
+            (
+                1 << 30,
+                (1 << 30) + 4096,
+                "asked for 1 GiB of disk, had 1073745920 bytes when it was ended",
+            ),
+        ];
+        for (limit_bytes, had_bytes, expected) in cases {
+            let error = OverDisk { limit_bytes, had_bytes }.to_string();
+            assert_eq!(error, format!("{expected}: --disk gives it more"));
+        }
+    }
 
     #[test]
     fn a_task_over_its_limit_says_what_it_asked_for_and_what_it_had() {

@@ -107,8 +107,14 @@ impl Tasks {
     }
 
     /// Hands a process over to be launched.
-    pub(super) fn launch_draft(&mut self, start: &Start, draft: Draft) {
+    ///
+    /// # Errors
+    /// Its scratch directory cannot be made.
+    pub(super) fn launch_draft(&mut self, start: &Start, draft: Draft) -> Result<(), NotStarted> {
         let Draft { command, unchanged, gang } = draft;
+        let launch_key = self.next_launch;
+        self.next_launch += 1;
+        let scratch = self.make_scratch(start, launch_key)?;
         let mut outputs = output_paths(&command);
         let base =
             command.cwd.as_deref().map_or(Path::new(""), |cwd| Path::new(OsStr::from_bytes(cwd)));
@@ -118,12 +124,12 @@ impl Tasks {
             .zip(written)
             .collect();
         outputs.extend(objects.iter().map(|(path, _)| path.clone()));
-        let launch_key = self.next_launch;
-        self.next_launch += 1;
         // Of equal names the last counts.
         let mut env = self.granted.environment(&start.class.resources);
         env.extend(gang.set);
+        env.extend(scratch.default_environment());
         env.extend(command.env);
+        env.extend(scratch.environment());
         let mut set = |name: &str, value: String| env.push((name.into(), value.into_bytes()));
         set("FALKON_INSTANCE", start.key.instance.to_string());
         set("FALKON_TASK", start.key.task.to_string());
@@ -158,6 +164,7 @@ impl Tasks {
                 cwd: command.cwd.clone(),
                 stdin: command.stdin.clone(),
                 memory_limit,
+                disk: scratch.disk,
                 again: (!unchanged.is_empty()).then(|| Box::new(start.clone())),
             },
         );
@@ -176,6 +183,7 @@ impl Tasks {
             cpus: start.grant.cpus.iter().map(|share| share.number).collect(),
             memory: memory_limit.map(|bytes| MemoryLimit { bytes, in_group }),
         });
+        Ok(())
     }
 
     /// Makes the directory of a task with data objects, its inputs in it.

@@ -98,6 +98,9 @@ pub(super) fn node_script(
     if let Some(memory) = limit(settings.memory_mib) {
         let _ = write!(script, " --memory {memory}MiB");
     }
+    if let Some(disk) = settings.disk_mib {
+        let _ = write!(script, " --disk {disk}MiB");
+    }
     if let Some(walltime) = request.walltime {
         let _ = write!(script, " --walltime {}s --began \"$began\"", walltime.as_secs());
         if let Some(before) = executor.leave_before {

@@ -22,6 +22,8 @@ pub struct Settings {
     pub gpus: Option<u32>,
     /// Memory of each node, in MiB.
     pub memory_mib: Option<u64>,
+    /// Scratch disk space of each node, in MiB.
+    pub disk_mib: Option<u64>,
     /// Further words for the submit command, each passed on as it is.
     pub options: Vec<String>,
     /// Modules loaded on each node before the executor starts.
@@ -114,8 +116,12 @@ impl Settings {
         if let Some(name) = self.environment.keys().find(|name| !is_name(name)) {
             return Err(SettingsError::Variable(name.clone()));
         }
-        for (what, number) in [("cpus", self.cpus.map(u64::from)), ("memory_mib", self.memory_mib)]
-        {
+        let numbers = [
+            ("cpus", self.cpus.map(u64::from)),
+            ("memory_mib", self.memory_mib),
+            ("disk_mib", self.disk_mib),
+        ];
+        for (what, number) in numbers {
             if number == Some(0) {
                 return Err(SettingsError::Zero(what));
             }
@@ -167,6 +173,9 @@ impl Settings {
         values.set_some("memory_mib", self.memory_mib.map(|memory| memory.to_string()));
         let some = || u64::from(self.cpus.unwrap_or(1)).saturating_mul(CPU_MEMORY_MIB);
         values.set("memory_mib_or_some", self.memory_mib.unwrap_or_else(some).to_string());
+        values.set_some("disk_mib", self.disk_mib.map(|disk| disk.to_string()));
+        values
+            .set_some("disk_kib", self.disk_mib.map(|disk| disk.saturating_mul(1024).to_string()));
         values.set_some("image", self.image.clone());
         values.set_list("options", self.options.clone());
         values.set_list("hosts", self.hosts.clone());

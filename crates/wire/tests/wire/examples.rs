@@ -315,6 +315,7 @@ fn detail() -> Option<Arc<Detail>> {
             rss_max_bytes: 300 << 20,
             read_bytes: 4096,
             written_bytes: 0,
+            disk_max_bytes: Some(2 << 30),
         }),
         executor: "site-a/node-7".to_owned(),
     }))
@@ -933,6 +934,10 @@ fn every_reason_to_refuse_a_submission_comes_back() {
         },
         |s| s.classes[0].resources.custom = vec![("b".to_owned(), 1), ("a".to_owned(), 1)],
         |s| s.classes[0].speculate = true,
+        |s| {
+            s.classes[0].kind = Kind::Function;
+            s.classes[0].resources.set_disk_bytes(1);
+        },
         |s| s.class_runs = vec![(1, 0)],
         |s| s.class_runs = vec![(2, 1)],
         |s| s.class_runs = vec![(u64::MAX, 0), (2, 0)],

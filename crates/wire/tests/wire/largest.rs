@@ -154,6 +154,7 @@ fn usage() -> ResourceUsage {
         rss_max_bytes: NUMBER,
         read_bytes: NUMBER,
         written_bytes: NUMBER,
+        disk_max_bytes: Some(NUMBER),
     }
 }
 

@@ -325,6 +325,7 @@ fn the_largest_report_fits_updates_records_and_deliveries() {
                 rss_max_bytes: u64::MAX,
                 read_bytes: u64::MAX,
                 written_bytes: u64::MAX,
+                disk_max_bytes: Some(u64::MAX),
             }),
             executor: "n".repeat(2 * EXECUTOR_PATH_BYTES_MAX),
         };

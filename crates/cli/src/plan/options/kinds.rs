@@ -6,7 +6,7 @@ use super::super::texts::Map;
 use clap::builder::{TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use falkon_core::limits::{GANG_NODES_MAX, NODE_RANKS_MAX};
-use falkon_core::task::{AUTO_MEMORY, MILLI, UNLIMITED};
+use falkon_core::task::{AUTO_MEMORY, DISK, MILLI, UNLIMITED, set_disk_bytes};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use std::fmt;
 
@@ -166,6 +166,27 @@ impl OptionKind for Flag {
     }
 }
 
+impl OptionKind for Disk {
+    type Stored = Vec<(String, u64)>;
+    const VALUE_NAME: &'static str = "SIZE";
+    #[cfg(test)]
+    const PYTHON: &'static str = "disk";
+
+    fn parser() -> ValueParser {
+        ValueParser::new(|text: &str| quantity::disk_bytes(text).map(Disk))
+    }
+
+    /// Takes the place of what is there; 0 is none.
+    fn put(&self, held: &mut Self::Stored) {
+        set_disk_bytes(held, self.0);
+    }
+
+    fn shown(held: &Self::Stored) -> Option<String> {
+        let disk = held.iter().find(|(name, _)| name == DISK);
+        disk.map(|(_, bytes)| format!("{bytes} bytes"))
+    }
+}
+
 /// Custom resources and how much of each.
 #[derive(Debug, Clone)]
 pub(crate) struct Custom(Vec<(String, u64)>);
@@ -200,8 +221,8 @@ impl OptionKind for Custom {
     }
 
     fn shown(held: &Self::Stored) -> Option<String> {
-        let shown: Vec<String> =
-            held.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        let counts = held.iter().filter(|(name, _)| name != DISK);
+        let shown: Vec<String> = counts.map(|(name, count)| format!("{count} {name}")).collect();
         (!shown.is_empty()).then(|| shown.join(", "))
     }
 }
@@ -210,7 +231,11 @@ impl<'de> Deserialize<'de> for Custom {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let Map(counts) = Map::<'de, u64>::deserialize(from)?;
         let owned = counts.into_iter().map(|(name, count)| (name.0.into_owned(), count));
-        Ok(Custom(owned.collect()))
+        let owned: Vec<(String, u64)> = owned.collect();
+        if owned.iter().any(|(name, _)| name == DISK) {
+            return Err(de::Error::custom("`disk` is no custom resource: give `disk` by itself"));
+        }
+        Ok(Custom(owned))
     }
 }
 
@@ -370,6 +395,13 @@ amount!(
     "a whole number of bytes from 1 on, or a text such as \"2GiB\" or \"none\"",
     quantity::memory_limit_bytes,
     |bytes: f64| (bytes.fract() == 0.0 && (1.0..1.8e19).contains(&bytes)).then_some(bytes as u64)
+);
+amount!(
+    /// Bytes of scratch disk space.
+    Disk(u64),
+    "a whole number of bytes from 0 on, or a text such as \"20GiB\"",
+    quantity::disk_bytes,
+    |bytes: f64| (bytes.fract() == 0.0 && (0.0..1.8e19).contains(&bytes)).then_some(bytes as u64)
 );
 amount!(
     /// Thousandths of a CPU.

@@ -48,15 +48,19 @@ fn python_list(above: &[&str], fields: &[&str], rows: &[OptionRow], indent: &str
     let mut list = String::from("[\n");
     for field in fields {
         let place = [above, &[*field]].concat();
-        let value = match rows.iter().find(|row| row.place == place) {
-            Some(row) => format!("found[\"{}\"]", row.field),
-            None if place == ["kind"] => "kind".to_owned(),
+        let of_place = rows.iter().filter(|row| row.place == place);
+        let found: Vec<String> = of_place.map(|row| format!("found[\"{}\"]", row.field)).collect();
+        let value = match &found[..] {
+            [found] => found.clone(),
+            // Lists of which each option gives a part.
+            [_, _, ..] => format!("sorted({})", found.join(" + ")),
+            [] if place == ["kind"] => "kind".to_owned(),
             // Calls name no archives.
-            None if place == ["unpacks"] || place == ["attempts_before"] => "0".to_owned(),
-            None if place == ["resources"] => {
+            [] if place == ["unpacks"] || place == ["attempts_before"] => "0".to_owned(),
+            [] if place == ["resources"] => {
                 python_list(&place, Resources::FIELDS, rows, &format!("{indent}    "))
             }
-            None => panic!("no option says what `{field}` of a task's class is"),
+            [] => panic!("no option says what `{field}` of a task's class is"),
         };
         list.push_str(&format!("{indent}    {value},\n"));
     }
@@ -133,4 +137,18 @@ fn the_last_of_several_counts_and_zero_is_none() {
     let words = ["falkon", "--resource=b=0"];
     Line::try_parse_from(words).unwrap().options.put(&mut class);
     assert_eq!(class.resources.custom, [("a".to_owned(), 3)]);
+}
+
+#[test]
+fn disk_space_is_beside_custom_resources() {
+    let words = ["falkon", "--resource=z=1", "--disk=2GiB", "--resource=a=3"];
+    let mut class = TaskClass::default();
+    Line::try_parse_from(words).unwrap().options.put(&mut class);
+    assert_eq!(class.resources.disk_bytes(), 2 << 30);
+    let names: Vec<&str> = class.resources.custom.iter().map(|(name, _)| &name[..]).collect();
+    assert_eq!(names, ["a", "disk", "z"]);
+    assert_eq!(class.resources.to_string(), "1 cpus, 2048 MiB disk, 3 a, 1 z");
+    Line::try_parse_from(["falkon", "--disk=0"]).unwrap().options.put(&mut class);
+    assert_eq!(class.resources.site_defined().count(), 2);
+    assert_eq!(class.resources.disk_bytes(), 0);
 }

@@ -46,13 +46,17 @@ pub(super) fn detail() -> impl Strategy<Value = Arc<Detail>> {
 }
 
 pub(super) fn resource_usage() -> impl Strategy<Value = ResourceUsage> {
-    (number(), number(), number(), number(), number()).prop_map(
-        |(user_micros, system_micros, rss_max_bytes, read_bytes, written_bytes)| ResourceUsage {
-            user_micros,
-            system_micros,
-            rss_max_bytes,
-            read_bytes,
-            written_bytes,
+    let times = (number(), number());
+    (times, number(), number(), number(), option::of(number())).prop_map(
+        |((user_micros, system_micros), rss_max_bytes, read_bytes, written_bytes, disk)| {
+            ResourceUsage {
+                user_micros,
+                system_micros,
+                rss_max_bytes,
+                read_bytes,
+                written_bytes,
+                disk_max_bytes: disk,
+            }
         },
     )
 }
