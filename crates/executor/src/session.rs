@@ -4,7 +4,7 @@ use super::{ExecutorError, Link, Log};
 use falkon_core::dispatch::Update;
 use falkon_net::secure::{FrameReader, FrameWriter, Role, Versions, connect_from};
 use falkon_wire::codec::Wire;
-use falkon_wire::message::{FromExecutor, ToExecutor};
+use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, ToExecutor};
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
@@ -54,6 +54,8 @@ struct Sending {
     writer: FrameWriter,
     /// The number of the last update, once the executor has registered.
     last: Option<u64>,
+    /// The protocol version that the dispatcher speaks on it.
+    version: u16,
 }
 
 impl fmt::Debug for Sending {
@@ -68,7 +70,7 @@ impl Voice {
     /// served by more of them. Never waits.
     pub(super) fn heartbeat(&self) {
         let Ok(mut sending) = self.0.try_lock() else { return };
-        let Some(Sending { writer, last: Some(last) }) = &mut *sending else { return };
+        let Some(Sending { writer, last: Some(last), .. }) = &mut *sending else { return };
         let heartbeat = Update { number: *last, ..Update::default() };
         let heartbeat = FromExecutor::Update(heartbeat);
         if writer.queued_bytes() == 0 && writer.queue_with(|out| heartbeat.encode(out)).is_ok() {
@@ -83,8 +85,9 @@ impl Voice {
     #[expect(clippy::vec_box, reason = "the channel gives boxes")]
     async fn send(&self, batch: &mut Vec<Box<FromExecutor>>) -> Result<(), String> {
         let mut sending = self.0.lock().await;
-        let Some(Sending { writer, last }) = &mut *sending else { return Ok(()) };
-        for message in batch.drain(..) {
+        let Some(Sending { writer, last, version }) = &mut *sending else { return Ok(()) };
+        for mut message in batch.drain(..) {
+            message.adapt(*version);
             match &*message {
                 FromExecutor::Join(_) => *last = Some(0),
                 FromExecutor::Update(update) => *last = Some(update.number),
@@ -115,7 +118,7 @@ pub(super) async fn keep_connected(
         Link::Access { access, source } => (access, source),
         Link::Here(ends) => {
             let (reader, writer) = *ends;
-            let _ = hold_session(reader, writer, &voice, &sessions).await;
+            let _ = hold_session(reader, writer, PROTOCOL_VERSION, &voice, &sessions).await;
             return Err(ExecutorError::Over);
         }
     };
@@ -133,8 +136,8 @@ pub(super) async fn keep_connected(
                 pause = RECONNECT_MS.0;
                 said.clear();
                 let begun = tokio::time::Instant::now();
-                let (why, ordered) =
-                    hold_session(session.reader, session.writer, &voice, &sessions).await;
+                let (reader, writer, version) = (session.reader, session.writer, session.version);
+                let (why, ordered) = hold_session(reader, writer, version, &voice, &sessions).await;
                 // A handshake that succeeds says nothing of what follows it.
                 let stable = Duration::from_millis(SESSION_STABLE_MS);
                 if ordered || begun.elapsed() >= stable {
@@ -180,6 +183,7 @@ pub(super) async fn keep_connected(
 async fn hold_session(
     reader: FrameReader,
     writer: FrameWriter,
+    version: u16,
     voice: &Voice,
     sessions: &mpsc::Sender<Session>,
 ) -> (Option<String>, bool) {
@@ -189,7 +193,7 @@ async fn hold_session(
         return (None, false);
     }
     let mut ordered = false;
-    *voice.0.lock().await = Some(Sending { writer, last: None });
+    *voice.0.lock().await = Some(Sending { writer, last: None, version });
     let why = tokio::select! {
         why = read(reader, hear.clone(), &mut ordered) => why,
         why = write(voice, to_say) => why,

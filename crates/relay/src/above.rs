@@ -11,7 +11,7 @@ use falkon_net::secure::{
     ConnectError, FrameReader, FrameWriter, Role, Versions, connect, connect_through,
 };
 use falkon_wire::codec::Wire;
-use falkon_wire::message::{FromExecutor, ToExecutor};
+use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, ToExecutor};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -62,10 +62,10 @@ pub(super) async fn keep_connected(
     let mut said = String::new();
     while !hear.is_closed() {
         match open(&upstream, &log).await {
-            Ok((reader, writer)) => {
+            Ok(opened) => {
                 is_first = false;
                 said.clear();
-                let (why, ordered) = hold_session(reader, writer, &hear).await;
+                let (why, ordered) = hold_session(opened, &hear).await;
                 // A handshake that succeeds says nothing of what follows it.
                 (pause, after_short) = match ordered {
                     true => (RECONNECT_MS.0, SHORT_SESSION_PAUSE_MS.0),
@@ -92,10 +92,16 @@ pub(super) async fn keep_connected(
     }
 }
 
+/// A connection's halves, and the protocol version that both sides speak on it.
+type Opened = (FrameReader, FrameWriter, u16);
+
 /// Opens a connection.
-async fn open(upstream: &Upstream, log: &Log) -> Result<(FrameReader, FrameWriter), ConnectError> {
+async fn open(upstream: &Upstream, log: &Log) -> Result<Opened, ConnectError> {
     match upstream {
-        Upstream::Here(open) => Ok(open()),
+        Upstream::Here(open) => {
+            let (reader, writer) = open();
+            Ok((reader, writer, PROTOCOL_VERSION))
+        }
         Upstream::Access { access, proxy } => {
             let (role, versions) = (Role::Executor, Versions::spoken());
             let session = match proxy {
@@ -103,7 +109,7 @@ async fn open(upstream: &Upstream, log: &Log) -> Result<(FrameReader, FrameWrite
                 None => connect(access, role, versions).await?,
             };
             log(&format!("connected to the dispatcher above at {}", session.described()));
-            Ok((session.reader, session.writer))
+            Ok((session.reader, session.writer, session.version))
         }
     }
 }
@@ -111,15 +117,14 @@ async fn open(upstream: &Upstream, log: &Log) -> Result<(FrameReader, FrameWrite
 /// Carries the messages of one session; says why it ended, and whether the
 /// dispatcher had ordered anything.
 async fn hold_session(
-    reader: FrameReader,
-    writer: FrameWriter,
+    (reader, writer, version): Opened,
     hear: &mpsc::Sender<FromAbove>,
 ) -> (Option<String>, bool) {
     let (say, to_say) = mpsc::channel(SESSION_MESSAGES_MAX);
     let mut ordered = false;
     let why = tokio::select! {
         why = read(reader, hear, say, &mut ordered) => why,
-        why = write(writer, to_say) => why,
+        why = write(writer, version, to_say) => why,
     };
     let _ = hear.send(FromAbove::Ended).await;
     (why, ordered)
@@ -172,11 +177,13 @@ async fn read(
 
 async fn write(
     mut writer: FrameWriter,
+    version: u16,
     mut messages: mpsc::Receiver<FromExecutor>,
 ) -> Option<String> {
     let mut batch = Vec::new();
     while messages.recv_many(&mut batch, SESSION_MESSAGES_MAX).await > 0 {
-        for message in batch.drain(..) {
+        for mut message in batch.drain(..) {
+            message.adapt(version);
             if let Err(error) = writer.queue_with(|out| message.encode(out)) {
                 return Some(error.to_string());
             }

@@ -233,14 +233,54 @@ wire_struct!(Detail {
     resources,
     executor,
 });
-wire_struct!(ResourceUsage {
-    user_micros,
-    system_micros,
-    rss_max_bytes,
-    read_bytes,
-    written_bytes,
-    disk_max_bytes,
-});
+
+/// An array of the numbers that every version has, and of the disk space if that was measured:
+/// version 8 of the protocol, and of journals, has none.
+impl Wire for ResourceUsage {
+    const FIELDS: &'static [&'static str] = &[
+        "user_micros",
+        "system_micros",
+        "rss_max_bytes",
+        "read_bytes",
+        "written_bytes",
+        "disk_max_bytes",
+    ];
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let ResourceUsage {
+            user_micros,
+            system_micros,
+            rss_max_bytes,
+            read_bytes,
+            written_bytes,
+            disk_max_bytes,
+        } = *self;
+        put_array(out, Self::FIELDS.len() - usize::from(disk_max_bytes.is_none()));
+        for number in [user_micros, system_micros, rss_max_bytes, read_bytes, written_bytes] {
+            put_uint(out, number);
+        }
+        if let Some(bytes) = disk_max_bytes {
+            put_uint(out, bytes);
+        }
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let count = from.array()?;
+        let all = Self::FIELDS.len();
+        if count != all && count != all - 1 {
+            return Err(DecodeError::Invalid("resource usage"));
+        }
+        Ok(ResourceUsage {
+            user_micros: from.uint()?,
+            system_micros: from.uint()?,
+            rss_max_bytes: from.uint()?,
+            read_bytes: from.uint()?,
+            written_bytes: from.uint()?,
+            disk_max_bytes: (count == all).then(|| from.uint()).transpose()?,
+        })
+    }
+}
+
 wire_struct!(Tries { failures, losses });
 wire_struct!(Report { instance, first, count, tries, outcome, started, ended, detail });
 wire_struct!(Finished {

@@ -5,8 +5,8 @@
 //!
 //! # Messages that a peer may not know
 //!
-//! Two sides speak the newest version that both know, which their session names. All messages
-//! below are of every version from [`PROTOCOL_VERSION_OLDEST`] to [`PROTOCOL_VERSION`].
+//! Two sides speak the newest version that both know, which their session names. What differs
+//! between [`PROTOCOL_VERSION_OLDEST`] and [`PROTOCOL_VERSION`], [`FromExecutor::adapt`] leaves out.
 //!
 //! - A message, variant or field that is added in a later version is not sent over a session of
 //!   an earlier one. Its sender does without it; where a user has asked for it, the answer is an
@@ -48,8 +48,8 @@ use falkon_core::tail::Tail;
 use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, UserId};
 use std::sync::Arc;
 
-/// The newest version that this release speaks. Version 9 has a shorter handshake than version 8,
-/// and the same messages.
+/// The newest version that this release speaks. Version 9 has a shorter handshake than version 8, and
+/// knows of the scratch disk space that tasks claim and have had.
 pub const PROTOCOL_VERSION: u16 = 9;
 
 /// The oldest version that this release speaks: the one before [`PROTOCOL_VERSION`], or the same
