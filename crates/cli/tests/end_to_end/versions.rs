@@ -6,6 +6,8 @@ use crate::fixture::{Access, Running, Site, indices, json_lines, poll_for};
 use crate::restart::{Held, script};
 use falkon_trials::trial;
 use falkon_wire::message::{PROTOCOL_VERSION, PROTOCOL_VERSION_OLDEST};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -245,7 +247,10 @@ fn a_journal_of_a_release_of_protocol_8_is_read() {
         .join("tests/end_to_end/versions/journal_of_protocol_8");
     std::fs::create_dir_all(site.path("d/journal")).unwrap();
     for file in ["00000001.log", "epochs.json"] {
-        std::fs::copy(folder.join(file), site.path("d/journal").join(file)).unwrap();
+        let copy = site.path("d/journal").join(file);
+        std::fs::copy(folder.join(file), &copy).unwrap();
+        // It holds secrets, and a checkout makes files that all may read.
+        std::fs::set_permissions(&copy, Permissions::from_mode(0o600)).unwrap();
     }
     let dispatcher = site.dispatcher("d", &[]);
     let access = dispatcher.access();
