@@ -28,6 +28,9 @@ pub(crate) struct Losses {
     /// The same of the first of two tries, while the one that was sent later is among the
     /// holders.
     firsts: BTreeMap<Key, (u64, Tries)>,
+    /// Executors that came back with a task while another one was counted as its holder. A
+    /// dispatcher that was started again knows one of two tries; who comes back first has it.
+    others: BTreeSet<(Key, u64)>,
     /// How many second tries were sent.
     pub(crate) copies: u64,
     times: BTreeMap<Key, u32>,
@@ -107,6 +110,8 @@ impl Losses {
                 }
                 self.holders.remove(&key);
                 *self.times.entry(key).or_default() += u32::from(is_lost);
+            } else if self.others.remove(&(key, incarnation)) {
+                *self.times.entry(key).or_default() += u32::from(is_lost);
             }
         }
     }
@@ -136,7 +141,10 @@ impl Losses {
             for task in held.first.0..held.first.0 + held.count {
                 // A task that nobody has had since goes on where it is.
                 let key = (held.instance, task);
-                self.holders.entry(key).or_insert((incarnation, held.tries));
+                let holder = self.holders.entry(key).or_insert((incarnation, held.tries)).0;
+                if holder != incarnation {
+                    self.others.insert((key, incarnation));
+                }
                 if self.times.contains_key(&key) {
                     self.came_back.insert(key);
                 }
@@ -179,6 +187,10 @@ impl Losses {
     /// An executor is given up.
     pub(crate) fn gone(&mut self, incarnation: u64) {
         self.firsts.retain(|_, (first, _)| *first != incarnation);
+        let others = self.others.extract_if(.., |(_, other)| *other == incarnation);
+        for (key, _) in others.collect::<Vec<_>>() {
+            *self.times.entry(key).or_default() += 1;
+        }
         let of_it = self.holders.iter().filter(|(_, (holder, _))| *holder == incarnation);
         for key in of_it.map(|(key, _)| *key).collect::<Vec<_>>() {
             if self.goes_on(key) {

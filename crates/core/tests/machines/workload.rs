@@ -93,7 +93,7 @@ pub(crate) fn capacity(rng: &mut Rng) -> Resources {
     capacity
 }
 
-fn resources(rng: &mut Rng, flavour: Flavour) -> Resources {
+fn resources(rng: &mut Rng) -> Resources {
     let mut need = Resources {
         cpus_milli: *rng.pick(&[1000, 1000, 1000, 500, 250, 2000, 4000, 0]),
         ..Resources::default()
@@ -104,7 +104,7 @@ fn resources(rng: &mut Rng, flavour: Flavour) -> Resources {
     if rng.percent(15) {
         need.memory_bytes = (1 + rng.below(4)) << 30;
     }
-    if !flavour.speculates && rng.percent(15) {
+    if rng.percent(15) {
         need.set_disk_bytes((1 + rng.below(40)) << 30);
     }
     if rng.percent(15) {
@@ -128,7 +128,7 @@ pub(crate) struct Flavour {
 fn class(rng: &mut Rng, flavour: Flavour) -> TaskClass {
     let kind = *rng.pick(&[Kind::Process, Kind::Process, Kind::Noop, Kind::Sleep]);
     let is_gang = flavour.gangs && kind != Kind::Noop && rng.percent(35);
-    let mut resources = resources(rng, flavour);
+    let mut resources = resources(rng);
     if is_gang {
         // Tasks on several executors have no scratch directories.
         resources.set_disk_bytes(0);
