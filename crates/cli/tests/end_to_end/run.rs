@@ -480,7 +480,7 @@ fn gpus_memory_and_custom_resources_are_shared_out() {
     // Two of four fit, each time for another reason.
     for (offer, need) in [
         (&["-j", "9", "--offer-gpus", "4"][..], &["--gpus", "2"][..]),
-        (&["-j", "9", "--offer", "disk=5"], &["--resource", "disk=2"]),
+        (&["-j", "9", "--offer", "tape=5"], &["--resource", "tape=2"]),
         (&["-j", "1"], &["--cpus", "0.5"]),
     ] {
         let running = site.start([&["run"], offer, need, &command].concat());
