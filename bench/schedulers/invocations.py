@@ -26,21 +26,13 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+from mpi import PROGRAM
 NODES, CPUS = 4, 2
 WIDTH, RANKS = 2, 2
 AT_A_TIME = NODES // WIDTH
 WAIT_S_MAX = 60
 MPIEXEC, MPICC = "mpiexec.mpich", "mpicc.mpich"
-PROGRAM = """
-#include <mpi.h>
-int main(int argc, char **argv) {
-    int rank, sum;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    return MPI_Finalize();
-}
-"""
 # A host name of its own, which this machine can resolve.
 NAMED = 'mount --bind "$0" /etc/hosts && hostname "$SLURMD_NODENAME" && exec "$@"'
 

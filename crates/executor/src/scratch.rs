@@ -62,9 +62,9 @@ pub(super) enum ScratchError {
         path = .path.display()
     )]
     Create {
-        /// Which one.
+        /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The system's reason.
         #[source]
         source: io::Error,
     },
@@ -136,7 +136,7 @@ struct Watched {
     looked: Instant,
     /// How long that look took.
     cost: Duration,
-    /// What was free on the file system then.
+    /// The free space of the file system then.
     free_bytes: u64,
     most_bytes: u64,
     /// The last look saw too much, perhaps as files were renamed meanwhile.
@@ -323,8 +323,8 @@ impl Watched {
         pause.max(self.cost.saturating_mul(COST_SHARE))
     }
 
-    /// So much is free on the file system now. If the task can have filled up what it may have, it
-    /// is looked at earlier, but not all the time.
+    /// The free space of the file system is this now. If the task can have filled up what it may
+    /// have, it is looked at earlier, but not all the time.
     fn note_free(&mut self, free_bytes: u64) {
         if self.look.is_none() && self.free_bytes.saturating_sub(free_bytes) >= self.left_bytes() {
             let pause = self.cost.saturating_mul(2).max(LOOK_MIN);
@@ -489,7 +489,7 @@ fn sweep(scratch: &Path) {
     }
 }
 
-/// What is free on the file system of a directory, in bytes; 0 if that is unknown.
+/// The free space of a directory's file system, in bytes; 0 if that is unknown.
 fn free_bytes(folder: &Path) -> u64 {
     rustix::fs::statvfs(folder).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize))
 }

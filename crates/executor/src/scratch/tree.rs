@@ -32,10 +32,10 @@ const OPEN_FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK);
 
-/// Which files are remembered.
+/// The files that a walk remembers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Remember {
-    /// Those with several names.
+    /// Files with several names.
     Linked,
     /// All: one that is renamed during the walk counts once, too.
     All,

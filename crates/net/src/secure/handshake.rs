@@ -20,8 +20,9 @@
 //!
 //! The shares are those of a [key exchange](super::exchange), drawn for each
 //! connection; at level none, and inside TLS, they are random numbers. The keys
-//! of frames follow from the agreed secret, the transcript and the role's secret: an eavesdropper who has recorded a connection cannot
-//! compute them, with the role's secret either.
+//! of frames follow from the agreed secret, the transcript and the role's
+//! secret: an eavesdropper who has recorded a connection cannot compute them,
+//! with the role's secret either.
 //!
 //! The server proves itself first and the client shows nothing before that has
 //! been checked, so a false server gets a role, a number and a share. A server
