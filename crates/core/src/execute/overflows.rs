@@ -26,6 +26,11 @@ impl Overflows {
         self.numbers.iter()
     }
 
+    /// Whether it is kept.
+    pub(crate) fn contains(&self, number: u64) -> bool {
+        self.numbers.contains(number)
+    }
+
     /// The dispatcher has taken a report in.
     pub(crate) fn acknowledged(&mut self, report: &Report) {
         let detail = report.detail.iter();

@@ -7,6 +7,7 @@
 use super::Note;
 use crate::execute::overflows::Overflows;
 use crate::result::{Detail, Overflow, Report};
+use crate::runset::RunSet;
 use std::sync::Arc;
 
 /// Bits of the number that are the task's. The output of further tasks is what was sent of it.
@@ -17,6 +18,8 @@ const TASK_MASK: u64 = (1 << TASK_BITS) - 1;
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     salt: u64,
+    /// Those in reports that are not acknowledged.
+    reported: RunSet,
     /// Those whose reports were acknowledged.
     numbers: Overflows,
 }
@@ -24,7 +27,7 @@ pub(super) struct Kept {
 impl Kept {
     /// A new instance below has this salt.
     pub(super) fn begin(&mut self, salt: u64) {
-        *self = Kept { salt: salt & (u64::MAX >> TASK_BITS), numbers: Overflows::default() };
+        *self = Kept { salt: salt & (u64::MAX >> TASK_BITS), ..Kept::default() };
     }
 
     /// Takes in a note of an earlier process.
@@ -44,11 +47,19 @@ impl Kept {
     }
 
     /// What a report says of the long output of a task with that number below.
-    pub(super) fn rename(&self, incarnation: u64, below: u64, detail: Arc<Detail>) -> Arc<Detail> {
+    pub(super) fn report(
+        &mut self,
+        incarnation: u64,
+        below: u64,
+        detail: Arc<Detail>,
+    ) -> Arc<Detail> {
         if detail.overflows() == [None, None] {
             return detail;
         }
         let number = (below <= TASK_MASK).then_some(self.salt << TASK_BITS | below);
+        if let Some(number) = number {
+            self.reported.insert(number, 1);
+        }
         let kept = number.map(|number| Overflow { incarnation, number });
         let mut detail = detail;
         let streams = Arc::make_mut(&mut detail);
@@ -56,6 +67,14 @@ impl Kept {
             captured.overflow = captured.overflow.and(kept);
         }
         detail
+    }
+
+    /// Whether the dispatcher above may still ask for the long output of a task with that number
+    /// below: it was reported, and is not released.
+    pub(super) fn is_needed(&self, below: u64) -> bool {
+        let number = self.salt << TASK_BITS | below;
+        let is_known = || self.reported.contains(number) || self.numbers.contains(number);
+        below <= TASK_MASK && is_known()
     }
 
     /// The number below of the task whose output has this number; `None` if it is of an
@@ -73,9 +92,12 @@ impl Kept {
         let mut notes = Vec::new();
         for report in reports {
             self.numbers.acknowledged(report);
-            let kept = report.detail.iter().flat_map(|detail| detail.overflows()).flatten();
-            let kept = kept.map(|kept| Note::Kept { first: kept.number, count: 1 });
-            notes.extend(kept.take(1));
+            let mut kept = report.detail.iter().flat_map(|detail| detail.overflows()).flatten();
+            // Both streams of a task have its number.
+            if let Some(Overflow { number, .. }) = kept.next() {
+                self.reported.remove(number, 1);
+                notes.push(Note::Kept { first: number, count: 1 });
+            }
         }
         notes
     }
@@ -84,6 +106,9 @@ impl Kept {
     /// tasks below, and what to write down.
     pub(super) fn discard(&mut self, runs: &[(u64, u64)]) -> (Vec<(u64, u64)>, Vec<Note>) {
         self.numbers.discard(runs);
+        for &(first, count) in runs {
+            self.reported.remove(first, count);
+        }
         let (own, own_end) = (self.salt << TASK_BITS, self.salt << TASK_BITS | TASK_MASK);
         let below = runs.iter().filter_map(|&(first, count)| {
             let last = first.saturating_add(count.checked_sub(1)?).min(own_end);
@@ -129,14 +154,14 @@ mod tests {
 
     #[test]
     fn a_task_has_its_number_in_its_instance_alone() {
-        let (one, other) = (kept(u64::MAX), kept(5));
+        let (mut one, other) = (kept(u64::MAX), kept(5));
         for task in [0, 1, TASK_MASK] {
-            let [stdout, stderr] = one.rename(11, task, detail()).overflows();
+            let [stdout, stderr] = one.report(11, task, detail()).overflows();
             let stderr = stderr.expect("it is kept");
             assert_eq!((stdout, stderr.incarnation), (None, 11));
             assert_eq!((one.task(stderr.number), other.task(stderr.number)), (Some(task), None));
         }
-        assert_eq!(one.rename(11, TASK_MASK + 1, detail()).overflows(), [None, None]);
+        assert_eq!(one.report(11, TASK_MASK + 1, detail()).overflows(), [None, None]);
     }
 
     #[test]

@@ -33,8 +33,10 @@ impl Relay {
             }
             self.cancelling.remove(first, count);
             let keeps = |detail: &Arc<Detail>| detail.overflows() != [None, None];
-            if reported == 0 && finished.detail.as_ref().is_some_and(keeps) {
-                // The dispatcher above does not hear of it.
+            let is_unreported = reported == 0 && !self.kept.is_needed(first);
+            if is_unreported && finished.detail.as_ref().is_some_and(keeps) {
+                // The dispatcher above does not hear of it, and has not heard before from a
+                // result that is delivered again.
                 self.actions.push_back(Action::Release(vec![(first, count)]));
             }
             self.results.delivered(end, (first, count), reported);
@@ -49,7 +51,7 @@ impl Relay {
             outcome => outcome,
         };
         let (identity, detail) = (self.identity, finished.detail.clone());
-        let detail = detail.map(|detail| self.kept.rename(identity, below, detail));
+        let detail = detail.map(|detail| self.kept.report(identity, below, detail));
         self.push_report(held, outcome, (finished.started, finished.ended), detail);
     }
 

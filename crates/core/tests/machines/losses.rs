@@ -187,10 +187,14 @@ impl Losses {
     /// An executor is given up.
     pub(crate) fn gone(&mut self, incarnation: u64) {
         self.firsts.retain(|_, (first, _)| *first != incarnation);
-        let others = self.others.extract_if(.., |(_, other)| *other == incarnation);
-        for (key, _) in others.collect::<Vec<_>>() {
-            *self.times.entry(key).or_default() += 1;
-        }
+        let times = &mut self.times;
+        self.others.retain(|(key, other)| {
+            let is_of_it = *other == incarnation;
+            if is_of_it {
+                *times.entry(*key).or_default() += 1;
+            }
+            !is_of_it
+        });
         let of_it = self.holders.iter().filter(|(_, (holder, _))| *holder == incarnation);
         for key in of_it.map(|(key, _)| *key).collect::<Vec<_>>() {
             if self.goes_on(key) {

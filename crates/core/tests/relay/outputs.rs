@@ -62,3 +62,28 @@ fn whatever_dies_nothing_else_is_lost_and_nothing_is_kept_for_ever() {
         assert_eq!(world.kept(), 0, "seed {seed}");
     }
 }
+
+#[test]
+fn a_result_that_is_delivered_again_keeps_its_output() {
+    for seed in 0..10 {
+        let mut world = tree(seed, 1 + (seed % 3) as usize);
+        world.write_much(50);
+        for _ in 0..4 {
+            submit_some(&mut world);
+            let before = world.results.len();
+            let until = world.now + 10 * SECOND;
+            while world.results.len() == before && world.step(until) {}
+            // Relays have not heard yet that their reports arrived.
+            for site in 1..world.site_count() {
+                world.cut_below(site, SECOND);
+            }
+            world.run(3 * SECOND);
+        }
+        finish(&mut world, seed);
+        settle(&mut world);
+        assert_eq!(world.kept(), world.read_all(), "seed {seed}");
+        world.destroy();
+        settle(&mut world);
+        assert_eq!(world.kept(), 0, "seed {seed}");
+    }
+}

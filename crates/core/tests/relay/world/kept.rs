@@ -13,6 +13,8 @@ pub(super) struct Books {
     /// Of 100 tasks that end, so many have written more than is sent.
     percent: u64,
     last: u64,
+    /// The process that wrote each, by number.
+    writers: BTreeMap<u64, u64>,
     /// What is kept, by process and number.
     kept: BTreeSet<(u64, u64)>,
     /// What a dispatcher has asked a relay last.
@@ -32,6 +34,7 @@ impl World {
         }
         self.books.last += 1;
         let number = self.books.last;
+        self.books.writers.insert(number, incarnation);
         self.books.kept.insert((incarnation, number));
         let overflow = Some(Overflow { incarnation, number });
         // Whoever reads it finds the number again.
@@ -60,7 +63,7 @@ impl World {
     }
 
     /// Long output of each result that the client has is read, through the relays, where the
-    /// task has left it, or nobody has it. Returns how much can be read.
+    /// task has left it, unless its process is gone. Returns how much can be read.
     pub(crate) fn read_all(&mut self) -> usize {
         let instance = self.instance.unwrap();
         let results = self.results.iter();
@@ -75,6 +78,8 @@ impl World {
         for (task, number) in cut {
             let there = self.books.kept.iter().find(|(_, kept)| *kept == number).copied();
             let there = there.filter(|(process, _)| processes.contains(process));
+            let is_lost = there.is_none() && processes.contains(&self.books.writers[&number]);
+            assert!(!is_lost, "task {task}: its output was discarded");
             let found = self.find_output(0, TaskKey { instance, task: TaskId(task) });
             let found = found.map(|found| (found.incarnation, found.number));
             assert!(found.is_none() || found == there, "task {task}: {found:?}, not {there:?}");
