@@ -32,6 +32,7 @@ impl Dispatcher {
             let instances = self.instances.len() as u64;
             return Err(RequestError::TooManyInstances { instances });
         }
+        self.check_instances(user)?;
         self.journal_room.accept(INSTANCE_BYTES)?;
         let id = self.instances.next();
         let created = self.now;
