@@ -429,10 +429,10 @@ fn a_user_has_no_more_instances_than_are_allowed() {
     let submit = || alice.run("submit", &["--", "@noop"]);
     let first = alice.submit(&["--", "@noop"]);
     alice.submit(&["--", "@noop"]);
-    submit().says("this user has 2 instances and may have 2: destroy some that are over");
+    submit().says("this user has 2 of 2 instances: destroy some that are over");
     alice.run("destroy", &[&first]).exits(0);
     submit().exits(0);
-    submit().says("this user has 2 instances");
+    submit().says("this user has 2 of 2 instances");
     owner.run_sub(&["user", "set"], &["alice", "--instances-max", "none"]).exits(0);
     submit().exits(0);
     assert_eq!(listed(&owner, "alice").unwrap()["instances_max"], 1000);
@@ -456,7 +456,7 @@ fn a_client_of_version_8_has_users_without_what_it_does_not_know() {
         let ran = old(&owner, &["status", "--json"]).exits(0);
         assert_eq!(json_lines(ran.text())[0]["users"], serde_json::json!([]));
         alice.submit(&["--", "@noop"]);
-        old(&alice, &["submit", "--", "@noop"]).says("this user has 1 instances and may have 1");
+        old(&alice, &["submit", "--", "@noop"]).says("this user has 1 of 1 instances");
         for args in [
             &["user", "set", "alice", "--share", "2"][..],
             &["user", "add", "bob", "--instances-max", "3"],

@@ -162,7 +162,7 @@ pub enum RequestError {
     },
     /// The user has as many instances as are allowed; ask again when one is gone.
     #[error(
-        "this user has {instances} instances and may have {instances_max}: destroy some that are \
+        "this user has {instances} of {instances_max} instances: destroy some that are \
          over (falkon destroy), or ask the owner for more (falkon user set --instances-max)"
     )]
     OverInstances {

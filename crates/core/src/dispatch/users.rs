@@ -9,7 +9,7 @@ use super::instance::{Instance, QueueKey};
 use super::needs::{DataNeed, Need};
 use super::{CheckError, ConnectionId, Dispatcher, Record, RequestError, Selection};
 use crate::dispatch::check::ensure;
-use crate::limits::USER_INSTANCES_DEFAULT;
+use crate::limits::UNSET_INSTANCES_MAX;
 use crate::task::{InstanceId, Submission, UserId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ pub struct UserLimits {
     pub slots_max: Option<u64>,
     /// Bytes of results that are held, and of tasks that are queued.
     pub bytes_max: Option<u64>,
-    /// Instances that are there at a time; [`USER_INSTANCES_DEFAULT`] if it was not set.
+    /// Instances that are there at a time; [`UNSET_INSTANCES_MAX`] if it was not set.
     pub instances_max: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ impl UserLimits {
     /// How many instances the user may have.
     #[must_use]
     pub fn instances_max(&self) -> u64 {
-        self.instances_max.unwrap_or(USER_INSTANCES_DEFAULT)
+        self.instances_max.unwrap_or(UNSET_INSTANCES_MAX)
     }
 }
 

@@ -5,7 +5,7 @@ use falkon_core::dispatch::{
     Action, ConnectionId, Dispatcher, Event, InstanceOptions, Record, Reply, RequestError,
     Selection, UserLimits,
 };
-use falkon_core::limits::{SHARE_HALF_MICROS, USER_INSTANCES_DEFAULT};
+use falkon_core::limits::{SHARE_HALF_MICROS, UNSET_INSTANCES_MAX};
 use falkon_core::task::{InstanceId, Resources, Submission, TaskClass, TaskId, Time, UserId};
 
 const ALICE: UserId = UserId(7);
@@ -211,10 +211,10 @@ fn a_quota_of_instances_refuses_more_until_some_are_gone() {
     assert_eq!(world.is_refused(ALICE), None);
     assert_eq!(world.is_refused(ALICE), Some((3, 3)));
     // Those of others, and those that have expired, do not count.
-    for _ in 0..USER_INSTANCES_DEFAULT {
+    for _ in 0..UNSET_INSTANCES_MAX {
         world.create(BOB);
     }
-    let most = USER_INSTANCES_DEFAULT;
+    let most = UNSET_INSTANCES_MAX;
     assert_eq!(world.is_refused(BOB), Some((most, most)));
     // Instances without tasks expire when nobody is there for them.
     world.dispatcher.set_keep(Some(1_000_000));
