@@ -38,6 +38,13 @@ fn seen(access: &Access<'_>) -> Vec<String> {
     instances.map(|instance| instance["id"].to_string()).collect()
 }
 
+/// The names of the users that an access shows.
+fn users(access: &Access<'_>) -> Vec<String> {
+    let status = access.status();
+    let users = status["users"].as_array().unwrap().iter();
+    users.map(|user| user["name"].as_str().unwrap().to_owned()).collect()
+}
+
 /// A message without its numbers.
 fn without_digits(text: &str) -> String {
     text.chars().filter(|char| !char.is_ascii_digit()).collect()
@@ -59,6 +66,13 @@ fn users_see_and_control_their_own_tasks_alone() {
     assert_eq!(alice.results(&alices).len(), 3);
     assert_eq!((seen(&alice), seen(&bob)), (vec![alices.clone()], vec![bobs.clone()]));
     assert_eq!(seen(&owner), [alices.clone(), bobs, owners.clone()]);
+    assert_eq!((users(&alice), users(&bob)), (vec!["alice".to_owned()], vec!["bob".to_owned()]));
+    assert_eq!(users(&owner), ["alice", "bob"]);
+    let told = alice.status()["users"][0].clone();
+    assert_eq!(
+        (&told["done"], &told["queued"], &told["instances"]),
+        (&3.into(), &0.into(), &1.into())
+    );
     assert_eq!(owner.instance(&alices)["user"], "alice");
     assert_eq!(owner.instance(&owners)["user"], Value::Null);
     owner.run("results", &[&alices]).exits(0);
@@ -148,6 +162,9 @@ fn only_the_owner_controls_the_dispatcher() {
     assert!(!site.path("carol.json").exists());
     // One who may see all reads how all are, and nothing else.
     assert!(seen(&bob).contains(&instance));
+    assert_eq!(users(&bob), ["alice", "bob"]);
+    let observer = dispatcher.access_of("access-observer.json");
+    assert_eq!(users(&observer), ["alice", "bob"]);
     bob.run("tasks", &[&instance]).exits(0);
     bob.run("log", &[]).exits(0);
     alice.run("log", &[]).says("see what happens to the tasks of all");
@@ -461,7 +478,7 @@ fn a_client_of_version_8_has_users_without_what_it_does_not_know() {
             &["user", "set", "alice", "--share", "2"][..],
             &["user", "add", "bob", "--instances-max", "3"],
         ] {
-            let ran = old(&owner, args);
+            let ran = old(&owner, args).exits(2);
             ran.says("is in protocol 8, and this request is in protocol 9 and later");
         }
         old(&owner, &["user", "add", "bob"]).exits(0);

@@ -97,7 +97,7 @@ impl Users {
         }
     }
 
-    fn instances_of(&self, user: UserId) -> impl Iterator<Item = InstanceId> {
+    pub(super) fn instances_of(&self, user: UserId) -> impl Iterator<Item = InstanceId> {
         self.instances.get(&user).into_iter().flatten().copied()
     }
 

@@ -5,7 +5,7 @@ use falkon_core::dispatch::{
     Action, ConnectionId, Dispatcher, Event, InstanceOptions, Record, Reply, RequestError,
     Selection, UserLimits,
 };
-use falkon_core::limits::{SHARE_HALF_MICROS, UNSET_INSTANCES_MAX};
+use falkon_core::limits::{SHARE_HALF_MICROS, UNSET_INSTANCES_MAX, VACANT_INSTANCE_MICROS};
 use falkon_core::task::{InstanceId, Resources, Submission, TaskClass, TaskId, Time, UserId};
 
 const ALICE: UserId = UserId(7);
@@ -210,6 +210,13 @@ fn a_quota_of_instances_refuses_more_until_some_are_gone() {
     world.handle(Event::UserSet { user: ALICE, limits: higher });
     assert_eq!(world.is_refused(ALICE), None);
     assert_eq!(world.is_refused(ALICE), Some((3, 3)));
+    // One without tasks whose client has been away for long makes room.
+    world.handle(Event::Closed { connection: ConnectionId(ALICE.0) });
+    world.handle(Event::SpeaksFor { connection: ConnectionId(ALICE.0), user: ALICE });
+    assert_eq!(world.is_refused(ALICE), Some((3, 3)));
+    world.now = world.now.after(VACANT_INSTANCE_MICROS);
+    assert_eq!(world.is_refused(ALICE), None);
+    assert_eq!(world.dispatcher.use_of(ALICE).instances, 3);
     // Those of others, and those that have expired, do not count.
     for _ in 0..UNSET_INSTANCES_MAX {
         world.create(BOB);

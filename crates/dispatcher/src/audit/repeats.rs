@@ -40,11 +40,13 @@ struct Window<L> {
 pub(super) struct Repeats<L> {
     /// By kind; `None` has those that are not counted apart.
     windows: BTreeMap<Option<Kind>, Window<L>>,
+    /// When the next window ends.
+    due: Option<Time>,
 }
 
 impl<L> Default for Repeats<L> {
     fn default() -> Repeats<L> {
-        Repeats { windows: BTreeMap::new() }
+        Repeats { windows: BTreeMap::new(), due: None }
     }
 }
 
@@ -61,20 +63,27 @@ impl<L> Repeats<L> {
         }
         let (micros, until) = (WINDOW_MICROS, now.after(WINDOW_MICROS));
         self.windows.insert(kind, Window { until, micros, counted: 0, last: None });
+        self.due = Some(self.due.map_or(until, |due| due.min(until)));
         Some(line)
     }
 
     /// When the next window ends.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        self.windows.values().map(|window| window.until).min()
+        self.due
     }
 
     /// The next line for requests that were counted, once its window has ended.
     pub(super) fn poll_line(&mut self, now: Time) -> Option<Repeated<L>> {
+        if self.due.is_none_or(|due| due > now) {
+            return None;
+        }
         // One that counted nothing is over, and the next request of its kind is a line.
         self.windows.retain(|_, window| window.until > now || window.last.is_some());
-        let mut windows = self.windows.iter_mut();
-        let (kind, window) = windows.find(|(_, window)| window.until <= now)?;
+        let ended = self.windows.iter_mut().find(|(_, window)| window.until <= now);
+        let Some((kind, window)) = ended else {
+            self.due = self.windows.values().map(|window| window.until).min();
+            return None;
+        };
         window.micros = (2 * window.micros).min(WINDOW_MICROS_MAX);
         window.until = now.after(window.micros);
         let (line, count) = (window.last.take()?, std::mem::take(&mut window.counted));
@@ -83,6 +92,7 @@ impl<L> Repeats<L> {
 
     /// The lines for all requests that were counted: none are counted any more.
     pub(super) fn end(&mut self) -> Vec<Repeated<L>> {
+        self.due = None;
         let windows = std::mem::take(&mut self.windows).into_iter();
         let lines = windows.filter_map(|(kind, window)| {
             let (count, is_mixed) = (window.counted, kind.is_none());
