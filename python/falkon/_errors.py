@@ -109,6 +109,8 @@ _OF_LOGIC = {
     OVER_SLOTS: "a task asks for {1} CPUs, and this user may use {2} at a time",
     OVER_BYTES: "{1} bytes of results and queued tasks are kept for this user, and at most {2} may "
     "be",
+    21: "this user has {1} of {2} instances: destroy some that are over (falkon destroy), "
+    "or ask the owner for more",
 }
 _PARTS = (
     "rows", "classed tasks", "names", "row column", "class run", "name column",

@@ -220,7 +220,10 @@ async fn elsewhere(args: PipeArgs, stream: UnixStream) -> Exit {
         Ok(access) => access,
         Err(exit) => return exit,
     };
-    let session = match connect(&access, role_for(&access, None), Versions::spoken()).await {
+    // The program at the other end reads what the dispatcher sends.
+    let older = args.protocol.filter(|theirs| *theirs < Versions::spoken().newest());
+    let versions = older.map_or_else(Versions::spoken, Versions::from);
+    let session = match connect(&access, role_for(&access, None), versions).await {
         Ok(session) => session,
         Err(error) if error.is_transient() => return Exit::failure(error),
         Err(error) => return Exit::usage(error),

@@ -157,6 +157,10 @@ pub const SUBMISSION_TASKS_MAX: u64 = 1_000_000_000_000;
 pub const INSTANCE_TASKS_MAX: u64 = 1 << 62;
 /// Instances on one dispatcher.
 pub const INSTANCES_MAX: usize = 65_536;
+/// Instances that a user may have for whom nothing else was set.
+pub const UNSET_INSTANCES_MAX: u64 = 1000;
+/// The most instances that a user may be allowed: no single user takes all that a dispatcher keeps.
+pub const USER_INSTANCES_MAX: u64 = 16_384;
 /// How long an instance stays without a task and without a client when there are
 /// as many as there may be.
 pub const VACANT_INSTANCE_MICROS: u64 = 60_000_000;

@@ -57,10 +57,11 @@ impl Driver {
         &mut self,
         connection: ConnectionId,
         request: u64,
-        answer: ToClient,
+        mut answer: ToClient,
     ) {
         self.note_answer(connection, &answer);
         let Some(peer) = self.peers.get(&connection) else { return };
+        answer.adapt(peer.version);
         let mut bytes = answer.to_bytes();
         if bytes.len() > FRAME_BYTES_MAX {
             let reason = Refusal::TooLong { bytes: bytes.len() as u64 };

@@ -1,6 +1,9 @@
 //! The record of what was done to a dispatcher: a line of JSON for each control action, with who
-//! asked for it, from where, on what, and what came of it. A thread writes it, as a slow disk
-//! must hold up no task; a line that finds too many others waiting is counted and left out.
+//! asked for it, from where, on what, and what came of it. Refused requests that repeat are
+//! counted ([`repeats`]), and a thread writes the lines ([`file`]).
+
+mod file;
+mod repeats;
 
 use super::Driver;
 use falkon_core::dispatch::{ConnectionId, Purpose, Selection};
@@ -10,29 +13,18 @@ use falkon_net::Log;
 use falkon_net::secure::Role;
 use falkon_wire::message::{BelowAsk, FromClient, RestartAsk, ToClient, UserAsk};
 use falkon_wire::provision::ProvisionAsk;
+use file::Writer;
+use repeats::{Kind, Repeated, Repeats};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
+use std::path::Path;
 
-/// The file, beside the access files.
-const FILE: &str = "audit.jsonl";
-/// A file that is as large as this is set aside.
-const FILE_BYTES_MAX: u64 = 16 << 20;
-/// Files that were set aside and are kept.
-const FILES_KEPT: u32 = 4;
-/// Lines that wait to be written.
-const WAITING_LINES_MAX: usize = 4096;
 /// Actions whose answers are awaited.
 const PENDING_ACTIONS_MAX: usize = 65_536;
 /// The longest text in a line that a peer has chosen.
 const TEXT_BYTES_MAX: usize = 512;
-/// How long a dispatcher that ends waits for its last lines.
-const FLUSH_MS_MAX: u64 = 1000;
+/// The user and the action of a line that stands for refused requests of different kinds.
+const MIXED: &str = "*";
 
 /// A line.
 #[derive(Debug, Clone, Serialize)]
@@ -50,6 +42,17 @@ struct Line {
     outcome: &'static str,
     #[serde(skip_serializing_if = "String::is_empty")]
     why: String,
+    /// How many requests the line stands for, if several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repeated: Option<u64>,
+}
+
+/// An action that was not answered yet.
+#[derive(Debug)]
+struct Pending {
+    /// Whom refusals count for.
+    who: String,
+    line: Line,
 }
 
 /// What a message has done, if it controls anything.
@@ -110,6 +113,7 @@ impl Action {
                 UserAsk::Access { name } => plain("user access", name.clone()),
                 UserAsk::Revoke { name, keeps: false } => plain("user revoke", name.clone()),
                 UserAsk::Revoke { name, keeps: true } => plain("user revoke --keep", name.clone()),
+                UserAsk::Set { name, change } => plain("user set", format!("{name}{change}")),
                 UserAsk::List => None,
             },
             _ => None,
@@ -130,34 +134,22 @@ fn selected(selection: &Selection) -> String {
 /// The record, if one is kept.
 #[derive(Debug, Default)]
 pub(super) struct Audit {
-    writing: Option<Writing>,
+    writer: Option<Writer>,
     /// Actions that were not answered yet.
-    pending: BTreeMap<(ConnectionId, u64), Line>,
-    /// Lines that were left out since the last one.
-    left_out: u64,
-}
-
-#[derive(Debug)]
-struct Writing {
-    lines: SyncSender<Vec<u8>>,
-    /// Ends when all lines were written.
-    done: Receiver<()>,
+    pending: BTreeMap<(ConnectionId, u64), Pending>,
+    /// Connections that are gone, and whose actions may be answered in this round.
+    closed: Vec<ConnectionId>,
+    /// Refused requests that repeat.
+    refused: Repeats<Line>,
+    /// Lines of the log about requests that a role may not make.
+    logged: Repeats<String>,
 }
 
 impl Audit {
     /// Opens the record in a dispatcher's directory.
     pub(super) fn open(dir: &Path, log: &Log) -> Audit {
-        let (lines, waiting) = sync_channel(WAITING_LINES_MAX);
-        let (end, done) = sync_channel(0);
-        let (path, to_log) = (dir.join(FILE), log.clone());
-        let thread = std::thread::Builder::new().name("falkon-audit".to_owned());
-        let spawned = thread.spawn(move || {
-            // Dropped when this thread ends.
-            let _end: SyncSender<()> = end;
-            write(&path, &waiting, &to_log);
-        });
-        match spawned {
-            Ok(_) => Audit { writing: Some(Writing { lines, done }), ..Audit::default() },
+        match Writer::start(dir, log) {
+            Ok(writer) => Audit { writer: Some(writer), ..Audit::default() },
             Err(error) => {
                 log(&format!("no record of control actions is kept: {error}"));
                 Audit::default()
@@ -165,55 +157,103 @@ impl Audit {
         }
     }
 
-    fn put(&mut self, line: &Line) {
-        let Some(writing) = &self.writing else { return };
+    fn put(&self, line: &Line) {
+        let Some(writer) = &self.writer else { return };
         let Ok(mut text) = serde_json::to_vec(line) else { return };
         text.push(b'\n');
-        if self.left_out > 0 {
-            let count = format!("{{\"left_out\":{}}}\n", self.left_out).into_bytes();
-            if writing.lines.try_send(count).is_ok() {
-                self.left_out = 0;
-            }
-        }
-        if writing.lines.try_send(text).is_err() {
-            self.left_out += 1;
-        }
+        writer.put(text);
     }
 
     /// Writes the outcome of an action down, if this is its answer.
-    fn answered(&mut self, connection: ConnectionId, request: u64, answer: &ToClient) {
-        let Some(mut line) = self.pending.remove(&(connection, request)) else { return };
+    fn answered(&mut self, now: Time, connection: ConnectionId, request: u64, answer: &ToClient) {
+        let Some(Pending { who, mut line }) = self.pending.remove(&(connection, request)) else {
+            return;
+        };
         if let ToClient::Created { instance, .. } = answer {
             line.instance = Some(instance.0);
         }
         if let ToClient::Refused { reason, .. } = answer {
             line.outcome = "refused";
             line.why = shortened(&reason.to_string(), TEXT_BYTES_MAX);
+            let kind: Kind = (who, line.action);
+            let Some(first) = self.refused.take(now, kind, line) else { return };
+            line = first;
         }
         self.put(&line);
     }
 
-    /// A connection is gone: what it was not answered is not known to have been done.
+    /// A connection is gone: what it was not answered when this round ends is not known to have
+    /// been done.
     pub(super) fn close(&mut self, connection: ConnectionId) {
-        let of = (connection, 0)..=(connection, u64::MAX);
-        let unanswered: Vec<_> = self.pending.range(of).map(|(key, _)| *key).collect();
-        for key in unanswered {
-            if let Some(line) = self.pending.remove(&key) {
-                self.put(&Line { outcome: "unanswered", ..line });
+        if !self.pending.is_empty() {
+            self.closed.push(connection);
+        }
+    }
+
+    /// Ends a round, in which everything has been answered that could be.
+    pub(super) fn end_round(&mut self, now: Time, log: &Log) {
+        for connection in std::mem::take(&mut self.closed) {
+            let of = (connection, 0)..=(connection, u64::MAX);
+            let unanswered: Vec<_> = self.pending.range(of).map(|(key, _)| *key).collect();
+            for key in unanswered {
+                if let Some(Pending { line, .. }) = self.pending.remove(&key) {
+                    self.put(&Line { outcome: "unanswered", ..line });
+                }
             }
         }
+        while let Some(repeated) = self.refused.poll_line(now) {
+            self.put(&stands_for(repeated));
+        }
+        while let Some(Repeated { line, count, .. }) = self.logged.poll_line(now) {
+            log(&format!("{line} (the last of {count} refused requests since the line before)"));
+        }
+    }
+
+    /// When refused requests were counted for long enough.
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.refused.poll_timeout().into_iter().chain(self.logged.poll_timeout()).min()
     }
 
     /// Waits a moment until everything is written.
     pub(super) fn end(&mut self) {
-        let Some(Writing { lines, done }) = self.writing.take() else { return };
-        drop(lines);
-        // It ends with an error in either case: nothing is ever sent.
-        let _ = done.recv_timeout(Duration::from_millis(FLUSH_MS_MAX));
+        for repeated in self.refused.end() {
+            self.put(&stands_for(repeated));
+        }
+        if let Some(writer) = self.writer.take() {
+            writer.end();
+        }
+    }
+}
+
+/// The line for refused requests that were counted.
+fn stands_for(repeated: Repeated<Line>) -> Line {
+    let Repeated { line, count, is_mixed } = repeated;
+    let line = Line { repeated: Some(count), ..line };
+    match is_mixed {
+        true => Line { user: MIXED.to_owned(), action: MIXED, ..line },
+        false => line,
     }
 }
 
 impl Driver {
+    /// Whom requests of a role count for: there may be very many instances, which users have
+    /// created.
+    fn who(&self, role: Role) -> String {
+        match role {
+            Role::User(number) => self.users.name(UserId(number)),
+            Role::Instance(id) => self.users.name(self.core.user_of(InstanceId(id))),
+            Role::Owner | Role::Client | Role::Executor | Role::Observer => role.to_string(),
+        }
+    }
+
+    /// Logs that a peer of a role may not make a request, unless that repeats.
+    pub(super) fn log_refused(&mut self, now: Time, role: Role, line: String) {
+        let kind = (self.who(role), "request");
+        if let Some(line) = self.audit.logged.take(now, kind, line) {
+            (self.log)(&line);
+        }
+    }
+
     /// Notes that a peer asks for a control action.
     pub(super) fn note_action(
         &mut self,
@@ -222,24 +262,32 @@ impl Driver {
         request: Option<u64>,
         message: &FromClient,
     ) {
-        if self.audit.writing.is_none() {
-            return;
-        }
+        let Some(writer) = &self.audit.writer else { return };
         let (Some(action), Some(request)) = (Action::of(message), request) else { return };
         let Some(peer) = self.peers.get(&connection) else { return };
+        if self.audit.pending.len() >= PENDING_ACTIONS_MAX {
+            writer.leave_out();
+            return;
+        }
+        let who = self.who(peer.role);
         let user = match peer.role {
-            Role::User(number) => self.users.name(UserId(number)),
+            Role::User(_) => who.clone(),
             role => role.to_string(),
         };
         let Action { action, instance, executor, what } = action;
-        let (time, address) = (now.utc(), peer.name.clone());
-        let (outcome, why) = ("done", String::new());
-        let line = Line { time, user, address, action, instance, executor, what, outcome, why };
-        if self.audit.pending.len() >= PENDING_ACTIONS_MAX {
-            self.audit.left_out += 1;
-            return;
-        }
-        self.audit.pending.insert((connection, request), line);
+        let line = Line {
+            time: now.utc(),
+            user,
+            address: peer.name.clone(),
+            action,
+            instance,
+            executor,
+            what,
+            outcome: "done",
+            why: String::new(),
+            repeated: None,
+        };
+        self.audit.pending.insert((connection, request), Pending { who, line });
     }
 
     /// Notes what came of a control action, if this is the answer to one.
@@ -259,60 +307,8 @@ impl Driver {
             | ToClient::Provision { request, .. } => *request,
             _ => return,
         };
-        self.audit.answered(connection, request, answer);
+        self.audit.answered(self.clock.now(), connection, request, answer);
     }
-}
-
-/// Writes lines until no more come. One that cannot be written is lost, and the log says so once.
-fn write(path: &Path, lines: &Receiver<Vec<u8>>, log: &Log) {
-    let mut file = None;
-    let mut has_failed = false;
-    while let Ok(line) = lines.recv() {
-        let written = append(path, &mut file, &line);
-        if let Err(error) = &written {
-            file = None;
-            if !has_failed {
-                log(&format!("cannot write {}: {error}", path.display()));
-            }
-        }
-        has_failed = written.is_err();
-    }
-}
-
-fn append(path: &Path, file: &mut Option<(File, u64)>, line: &[u8]) -> io::Result<()> {
-    let opened = || {
-        let mut options = OpenOptions::new();
-        let file = options.create(true).append(true).mode(0o600).open(path)?;
-        let bytes = file.metadata()?.len();
-        Ok::<_, io::Error>((file, bytes))
-    };
-    let (mut there, bytes) = match file.take() {
-        Some(open) => open,
-        None => opened()?,
-    };
-    if bytes > 0 && bytes + line.len() as u64 > FILE_BYTES_MAX {
-        drop(there);
-        set_aside(path)?;
-        (there, _) = opened()?;
-    }
-    there.write_all(line)?;
-    let bytes = there.metadata()?.len();
-    *file = Some((there, bytes));
-    Ok(())
-}
-
-/// Sets the file aside, and those before it.
-fn set_aside(path: &Path) -> io::Result<()> {
-    let aside = |number: u32| {
-        let mut name = path.to_owned().into_os_string();
-        name.push(format!(".{number}"));
-        PathBuf::from(name)
-    };
-    for number in (1..FILES_KEPT).rev() {
-        // It is not there at first.
-        let _ = std::fs::rename(aside(number), aside(number + 1));
-    }
-    std::fs::rename(path, aside(1))
 }
 
 #[cfg(test)]
@@ -333,7 +329,12 @@ mod tests {
             what: String::new(),
             outcome: "done",
             why: String::new(),
+            repeated: None,
         }
+    }
+
+    fn pending(line: Line) -> Pending {
+        Pending { who: line.user.clone(), line }
     }
 
     #[test]
@@ -342,16 +343,23 @@ mod tests {
         let log: Log = Arc::new(|line: &str| panic!("{line}"));
         let mut audit = Audit::open(dir.path(), &log);
         let (one, other) = (ConnectionId(1), ConnectionId(2));
-        audit.pending.insert((one, 5), line("cancel"));
-        audit.pending.insert((one, 6), Line { what: "a\nb\"".to_owned(), ..line("create") });
-        audit.pending.insert((other, 5), line("stop"));
-        audit.answered(one, 5, &ToClient::Refused { request: 5, reason: Refusal::NotAllowed });
+        audit.pending.insert((one, 5), pending(line("cancel")));
+        let text = Line { what: "a\nb\"".to_owned(), ..line("create") };
+        audit.pending.insert((one, 6), pending(text));
+        audit.pending.insert((other, 5), pending(line("stop")));
+        audit.close(other);
+        audit.answered(
+            Time(1),
+            one,
+            5,
+            &ToClient::Refused { request: 5, reason: Refusal::NotAllowed },
+        );
         let secret = falkon_wire::hidden::Hidden(vec![7; 32]);
         let created = ToClient::Created { request: 6, instance: InstanceId(9), secret };
-        audit.answered(one, 6, &created);
-        audit.close(other);
+        audit.answered(Time(1), one, 6, &created);
+        audit.end_round(Time(1), &log);
         audit.end();
-        let path = dir.path().join(FILE);
+        let path = dir.path().join("audit.jsonl");
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let text = std::fs::read_to_string(path).unwrap();
@@ -364,22 +372,32 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_has_grown_is_set_aside_and_few_are_kept() {
+    fn requests_that_are_refused_in_a_loop_are_two_lines_a_minute() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(FILE);
-        let large = vec![b'x'; FILE_BYTES_MAX as usize / 2 + 1];
-        let mut file = None;
-        for _ in 0..2 * FILES_KEPT {
-            append(&path, &mut file, &large).unwrap();
+        let log: Log = Arc::new(|line: &str| panic!("{line}"));
+        let mut audit = Audit::open(dir.path(), &log);
+        let one = ConnectionId(1);
+        let refused = |request| ToClient::Refused { request, reason: Refusal::NotAllowed };
+        for request in 0..100_000 {
+            let who = "alice".to_owned();
+            audit.pending.insert((one, request), Pending { who, line: line("cancel") });
+            audit.answered(Time(request), one, request, &refused(request));
+            audit.end_round(Time(request), &log);
         }
-        let mut names: Vec<String> = std::fs::read_dir(dir.path())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        let expected: Vec<String> = std::iter::once(FILE.to_owned())
-            .chain((1..=FILES_KEPT).map(|number| format!("{FILE}.{number}")))
-            .collect();
-        assert_eq!(names, expected);
+        let at = audit.poll_timeout().unwrap();
+        audit.end_round(at, &log);
+        audit.pending.insert((one, 0), pending(line("pause")));
+        audit.answered(at, one, 0, &ToClient::Done { request: 0 });
+        audit.end();
+        let text = std::fs::read_to_string(dir.path().join("audit.jsonl")).unwrap();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let told: Vec<_> = lines.iter().map(|line| (&line["action"], &line["repeated"])).collect();
+        let expected = [
+            (&"cancel".into(), &serde_json::Value::Null),
+            (&"cancel".into(), &99_999.into()),
+            (&"pause".into(), &serde_json::Value::Null),
+        ];
+        assert_eq!(told, expected);
     }
 }

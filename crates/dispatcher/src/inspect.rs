@@ -99,6 +99,9 @@ impl Driver {
             let provision = self.provision.as_ref();
             status.coming = provision.map_or_else(Vec::new, |own| own.coming(status.now));
             status.away = self.core.relays_away(status.now).collect();
+            if only.is_none() {
+                status.users = self.user_statuses(|user| viewer.sees(user));
+            }
         }
         let mut bytes = 0;
         let running = self.running.of(&self.core);

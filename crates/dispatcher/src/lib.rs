@@ -69,7 +69,7 @@ use std::time::Duration;
 use store::Store;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use users::Users;
+use users::{Asks, Users};
 
 pub use connection_placement::Concentrators;
 pub use ending::{RestartRequest, Stopped};
@@ -77,7 +77,7 @@ pub use handle::{CONNECTIONS_MAX, Handle};
 pub use journal_check::{JournalCheckError, check_journal};
 pub use listen_address::{ListenAddress, ListenAddressError};
 pub use store::{StoreError, StoreOptions};
-pub use users::{ControlOptions, UsersError};
+pub use users::{ControlOptions, UsersError, check_users};
 
 /// Batches of messages waiting for the driver; readers wait beyond that.
 const INBOX_BATCHES_MAX: usize = 1024;
@@ -198,6 +198,7 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
     let mut driver = Driver {
         core,
         users,
+        asks: Asks::default(),
         audit: audit.unwrap_or_default(),
         clock,
         started: clock.now(),
@@ -287,6 +288,8 @@ pub fn acceptor(
 struct Driver {
     core: Dispatcher,
     users: Users,
+    /// Changes of users that are not on disk yet.
+    asks: Asks,
     audit: Audit,
     clock: Clock,
     started: Time,
@@ -360,7 +363,8 @@ impl Driver {
         loop {
             let takes_in = self.takes_in();
             let own = self.core.poll_timeout().map(|(at, _)| at);
-            let due = own.into_iter().chain(self.provision.as_ref().and_then(Provision::due));
+            let own = own.into_iter().chain(self.audit.poll_timeout());
+            let due = own.chain(self.provision.as_ref().and_then(Provision::due));
             let acks = self.acks.poll_timeout().filter(|_| self.retry_at.is_none());
             let due = due.chain(acks.map(|(at, _)| at)).min().map(|at| self.clock.instant(at));
             let due = due.into_iter().chain(self.retry_at).min();
@@ -369,6 +373,7 @@ impl Driver {
             let mut answer = None;
             let mut page = None;
             let mut read = None;
+            let mut users_written = None;
             tokio::select! {
                 biased;
                 count = inbox.recv_many(&mut batches, ROUND_BATCHES_MAX), if takes_in => {
@@ -379,6 +384,7 @@ impl Driver {
                 heard = heard(&mut self.provision) => answer = Some(heard),
                 moved = moved(&mut self.pages) => page = Some(moved),
                 events = events_read(&mut self.events) => read = Some(events),
+                written = self.users.written() => users_written = Some(written),
                 () = measured(self.store.as_ref().map(Store::gauge)) => {}
                 () = alarm.wait(due) => {}
                 () = spin.keep() => {}
@@ -392,6 +398,9 @@ impl Driver {
             self.take_answers(now, answer, page);
             if let Some(read) = read {
                 self.answer_events(read);
+            }
+            if let Some(written) = users_written {
+                self.users_written(now, written);
             }
             self.take_measured();
             let uncommitted = self.outgoing.len();
@@ -409,6 +418,7 @@ impl Driver {
                 self.core.handle_timeout(self.clock.now());
             }
             self.act();
+            self.audit.end_round(self.clock.now(), &self.log);
             self.provide(busy);
             if let Some(events) = &mut self.events {
                 events.end_round();
@@ -569,8 +579,12 @@ impl Driver {
         self.act();
     }
 
-    fn push(&mut self, connection: ConnectionId, message: ToClient) {
+    /// Queues a message for a client, as the version of its session has it.
+    fn push(&mut self, connection: ConnectionId, mut message: ToClient) {
         self.note_answer(connection, &message);
+        if let Some(peer) = self.peers.get(&connection) {
+            message.adapt(peer.version);
+        }
         self.outgoing.push((connection, Outgoing::Client(message)));
     }
 

@@ -125,6 +125,8 @@ impl Outgoing {
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) role: Role,
+    /// The protocol version of its session.
+    pub(super) version: u16,
     pub(super) name: String,
     /// Instances created over this connection.
     pub(super) instances: Known,
@@ -147,9 +149,16 @@ pub(super) enum Way {
 
 impl Peer {
     /// A peer whose connection a concentrator holds.
-    pub(super) fn held(role: Role, name: String, backlog: Backlog, end: HeldEnd) -> Peer {
+    pub(super) fn held(
+        role: Role,
+        version: u16,
+        name: String,
+        backlog: Backlog,
+        end: HeldEnd,
+    ) -> Peer {
         Peer {
             role,
+            version,
             name,
             instances: Known::default(),
             answers: Waiting::default(),

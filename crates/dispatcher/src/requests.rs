@@ -58,7 +58,8 @@ impl Driver {
         let whose = |instance| self.core.user_of(instance);
         let viewer = Viewer::of(peer.role, |user| self.users.sees_all(user));
         if let Err(reason) = permission::judge(viewer, peer, whose, &message) {
-            (self.log)(&format!("refused a request of {}: {reason}", peer.name));
+            let line = format!("refused a request of {}: {reason}", peer.name);
+            self.log_refused(now, peer.role, line);
             if let Some(request) = permission::request_of(&message) {
                 self.push(connection, ToClient::Refused { request, reason });
             }
@@ -241,7 +242,7 @@ impl Driver {
                 return;
             }
             FromClient::User { request, ask } => {
-                self.ask_about_users(now, connection, request, ask);
+                self.ask_about_users(connection, request, ask);
                 return;
             }
             FromClient::Restart { request, ask } => {

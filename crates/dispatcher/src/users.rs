@@ -4,33 +4,27 @@
 //! The file has no secrets: a user's secret follows from the dispatcher's key and the user's
 //! number, which is drawn at random. A user who was removed stays in the file as long as there
 //! are instances of the user, so that a restart does with these what the removal said.
+//!
+//! A change is on disk before anything else happens. A thread writes it, and the changes that
+//! come meanwhile wait for it ([`asks`]).
 
-use super::Driver;
-use falkon_core::dispatch::{ConnectionId, Event, UserLimits, UserUse};
-use falkon_core::task::{InstanceId, Time, UserId};
-use falkon_net::secure::{
-    ACCESS_FILE_BYTES_MAX, FileError, Identity, Level, Role, read_private, write_private,
-};
-use falkon_wire::hidden::Hidden;
-use falkon_wire::message::{Refusal, ToClient, UserAsk, UserError, UserStatus};
-use serde::{Deserialize, Serialize};
+mod asks;
+mod file;
+
+use falkon_core::dispatch::UserLimits;
+use falkon_core::limits::USER_INSTANCES_MAX;
+use falkon_core::task::UserId;
+use falkon_net::secure::{FileError, Level, Role};
+use falkon_wire::message::{UserChange, UserError};
+use file::{All, NAME_BYTES_MAX, Revoked, USERS_MAX, User, Writer};
 use std::collections::{BTreeMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// The file, beside the access files.
-const FILE: &str = "users.json";
-/// The version of the file that this release reads and writes.
-const FORMAT: u32 = 1;
-/// Users of a dispatcher, those included that were removed and have instances.
-const USERS_MAX: usize = 200;
-/// The longest name.
-const NAME_BYTES_MAX: usize = 64;
-/// A user in the file, about.
-const USER_BYTES_MAX: usize = NAME_BYTES_MAX + 250;
+pub(super) use asks::Asks;
+pub use file::{UsersError, check_users};
+
 /// The largest share.
 const SHARE_MAX: u32 = 1_000_000;
-
-const _: () = assert!(USERS_MAX * USER_BYTES_MAX < ACCESS_FILE_BYTES_MAX, "the file can be read");
 
 /// Where a dispatcher keeps who its users are, and what was done by whom.
 #[derive(Debug, Clone)]
@@ -41,112 +35,48 @@ pub struct ControlOptions {
     pub level: Level,
 }
 
-/// Why it is not known who the users are.
-#[derive(Debug, thiserror::Error)]
-pub enum UsersError {
-    /// The file cannot be read.
-    #[error(transparent)]
-    File(FileError),
-    /// The file is no such file.
-    #[error(
-        "{path} is damaged: {source}; restore it from a copy, or move it away (users then have to \
-         be added again)"
-    )]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The error in the file.
-        source: serde_json::Error,
-    },
-    /// The file's format has another version.
-    #[error(
-        "{path} has format {format} and this falkon reads format {FORMAT}: use the release that \
-         wrote it"
-    )]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// The version that it says.
-        format: u32,
-    },
-}
-
-/// What became of a user's tasks with the user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Revoked {
-    Cancelled,
-    Kept,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct User {
-    name: String,
-    number: u64,
-    share: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    tasks_max: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    slots_max: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    bytes_max: Option<u64>,
-    #[serde(default)]
-    sees_all: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    revoked: Option<Revoked>,
-}
-
-impl User {
-    fn id(&self) -> UserId {
-        UserId(self.number)
-    }
-
-    fn limits(&self) -> UserLimits {
-        UserLimits {
-            share: self.share,
-            tasks_max: self.tasks_max,
-            slots_max: self.slots_max,
-            bytes_max: self.bytes_max,
-        }
-    }
-}
-
-#[derive(Serialize, Deserialize)]
-struct Stored {
-    format: u32,
-    users: Vec<User>,
-}
-
-#[derive(Deserialize)]
-struct Format {
-    format: u32,
-}
-
 /// The users.
 #[derive(Debug, Default)]
 pub(super) struct Users {
-    /// The file; none for a dispatcher that has no directory.
-    path: Option<PathBuf>,
+    /// Writes the file; none for a dispatcher that has no directory.
+    writer: Option<Writer>,
     /// Connections are not protected.
     is_open: bool,
     /// In the order of their names.
-    all: BTreeMap<String, User>,
+    all: All,
     names: BTreeMap<UserId, String>,
+}
+
+/// What the users are to be once it is on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Draft {
+    all: All,
+    /// Users who were removed, and of whom nothing is left: they are not in it any more.
+    forgotten: Vec<UserId>,
+    change: Change,
+}
+
+/// What happens when a draft is on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Added(UserId),
+    Set(UserId),
+    Revoked(UserId, Revoked),
 }
 
 impl Users {
     /// Reads who the users are.
     pub(super) fn load(options: Option<&ControlOptions>) -> Result<Users, UsersError> {
-        let Some(ControlOptions { dir, level }) = options else { return Ok(Users::default()) };
-        let path = dir.join(FILE);
-        let all = match read_private(&path) {
-            Err(FileError::Missing { .. }) => Vec::new(),
-            Err(error) => return Err(UsersError::File(error)),
-            Ok(bytes) => parse(&bytes, &path)?,
-        };
-        let all: BTreeMap<_, _> = all.into_iter().map(|user| (user.name.clone(), user)).collect();
-        let names = all.values().map(|user| (user.id(), user.name.clone())).collect();
-        Ok(Users { path: Some(path), is_open: *level == Level::None, all, names })
+        let Some((all, writer)) = file::open(options)? else { return Ok(Users::default()) };
+        let is_open = options.is_some_and(|options| options.level == Level::None);
+        let mut users = Users { writer: Some(writer), is_open, ..Users::default() };
+        users.take(all);
+        Ok(users)
+    }
+
+    fn take(&mut self, all: All) {
+        self.names = all.values().map(|user| (user.id(), user.name.clone())).collect();
+        self.all = all;
     }
 
     /// The users that may connect.
@@ -179,6 +109,14 @@ impl Users {
         self.of(id).is_some_and(|user| user.revoked.is_some())
     }
 
+    /// Whether the last draft is on disk; waits for ever if none is being written.
+    pub(super) async fn written(&mut self) -> Result<(), FileError> {
+        match &mut self.writer {
+            Some(writer) => writer.written().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// A user who may connect.
     fn live(&self, name: &str) -> Result<&User, UserError> {
         if !is_name(name) {
@@ -188,30 +126,23 @@ impl Users {
         found.ok_or_else(|| UserError::Unknown(name.to_owned()))
     }
 
-    /// Takes the change in if it can be written to the file.
-    fn change(&mut self, name: &str, user: Option<User>) -> Result<(), UserError> {
-        let Some(path) = &self.path else { return Err(UserError::NoUsers) };
-        let mut all = self.all.clone();
-        let before = match &user {
-            Some(user) => all.insert(name.to_owned(), user.clone()),
-            None => all.remove(name),
-        };
-        let stored = Stored { format: FORMAT, users: all.values().cloned().collect() };
-        let text = serde_json::to_vec(&stored).map_err(|error| UserError::File(error.to_string()));
-        write_private(path, &text?).map_err(|error| UserError::File(error.to_string()))?;
-        if let Some(before) = before {
-            self.names.remove(&before.id());
-        }
-        if let Some(user) = user {
-            self.names.insert(user.id(), user.name);
-        }
-        self.all = all;
-        Ok(())
+    /// A draft without the users who were removed and of whom nothing is left.
+    fn draft(&self, change: Change, has_instances: impl Fn(UserId) -> bool) -> Draft {
+        let is_over = |user: &User| user.revoked.is_some() && !has_instances(user.id());
+        let (over, all): (All, All) =
+            self.all.clone().into_iter().partition(|(_, user)| is_over(user));
+        Draft { all, forgotten: over.values().map(User::id).collect(), change }
     }
 
     /// Adds a user, whose number is drawn.
-    fn add(&mut self, name: &str, limits: UserLimits, sees_all: bool) -> Result<UserId, UserError> {
-        if self.path.is_none() {
+    fn add(
+        &self,
+        name: &str,
+        limits: UserLimits,
+        sees_all: bool,
+        has_instances: impl Fn(UserId) -> bool,
+    ) -> Result<Draft, UserError> {
+        if self.writer.is_none() {
             return Err(UserError::NoUsers);
         }
         if self.is_open {
@@ -220,7 +151,9 @@ impl Users {
         if !is_name(name) {
             return Err(UserError::Name { bytes_max: NAME_BYTES_MAX as u64 });
         }
-        match self.all.get(name) {
+        let id = draw().map_err(|error| UserError::File(error.to_string()))?;
+        let mut draft = self.draft(Change::Added(id), has_instances);
+        match draft.all.get(name) {
             Some(user) if user.revoked.is_some() => {
                 return Err(UserError::Leaving(name.to_owned()));
             }
@@ -230,46 +163,74 @@ impl Users {
             }
             None => {}
         }
-        let UserLimits { share, tasks_max, slots_max, bytes_max } = limits;
-        let is_any_zero = [tasks_max, slots_max, bytes_max].contains(&Some(0));
-        if !(1..=SHARE_MAX).contains(&share) || is_any_zero {
-            return Err(UserError::Limits { share_max: SHARE_MAX });
-        }
-        if self.all.len() >= USERS_MAX {
+        check_limits(&limits)?;
+        if draft.all.len() >= USERS_MAX {
             return Err(UserError::TooMany { users_max: USERS_MAX as u64 });
         }
-        let number = draw().map_err(|error| UserError::File(error.to_string()))?;
-        let name = name.to_owned();
-        let revoked = None;
-        let user = User {
-            name: name.clone(),
-            number,
-            share,
-            tasks_max,
-            slots_max,
-            bytes_max,
-            sees_all,
-            revoked,
-        };
-        self.change(&name, Some(user))?;
-        Ok(UserId(number))
+        let user = User::new(name.to_owned(), id, limits, sees_all);
+        draft.all.insert(user.name.clone(), user);
+        Ok(draft)
     }
 
-    /// Removes a user. Returns who that was.
-    fn revoke(&mut self, name: &str, keeps: bool, has_instances: bool) -> Result<(), UserError> {
-        let revoked = Some(if keeps { Revoked::Kept } else { Revoked::Cancelled });
-        let user = User { revoked, ..self.live(name)?.clone() };
-        self.change(name, has_instances.then_some(user))
+    /// Changes what a user may have.
+    fn set(
+        &self,
+        name: &str,
+        change: &UserChange,
+        has_instances: impl Fn(UserId) -> bool,
+    ) -> Result<Draft, UserError> {
+        let user = self.live(name)?;
+        let limits = change.applied(user.limits());
+        check_limits(&limits)?;
+        let sees_all = change.sees_all.unwrap_or(user.sees_all);
+        let user = User::new(user.name.clone(), user.id(), limits, sees_all);
+        let mut draft = self.draft(Change::Set(user.id()), has_instances);
+        draft.all.insert(user.name.clone(), user);
+        Ok(draft)
+    }
+
+    /// Removes a user, who stays in the draft: an instance of the user may be created before it
+    /// is on disk.
+    fn revoke(
+        &self,
+        name: &str,
+        keeps: bool,
+        has_instances: impl Fn(UserId) -> bool,
+    ) -> Result<Draft, UserError> {
+        let revoked = if keeps { Revoked::Kept } else { Revoked::Cancelled };
+        let user = User { revoked: Some(revoked), ..self.live(name)?.clone() };
+        let mut draft = self.draft(Change::Revoked(user.id(), revoked), has_instances);
+        draft.all.insert(user.name.clone(), user);
+        Ok(draft)
+    }
+
+    /// Begins to write a draft.
+    fn write(&self, draft: &Draft) -> Result<(), UserError> {
+        let Some(writer) = &self.writer else { return Err(UserError::NoUsers) };
+        writer.write(file::text(&draft.all).map_err(|error| UserError::File(error.to_string()))?);
+        Ok(())
     }
 }
 
+fn check_limits(limits: &UserLimits) -> Result<(), UserError> {
+    let UserLimits { share, tasks_max, slots_max, bytes_max, instances_max } = *limits;
+    let is_any_zero = [tasks_max, slots_max, bytes_max].contains(&Some(0));
+    if !(1..=SHARE_MAX).contains(&share) || is_any_zero {
+        return Err(UserError::Limits { share_max: SHARE_MAX });
+    }
+    if instances_max.is_some_and(|most| !(1..=USER_INSTANCES_MAX).contains(&most)) {
+        return Err(UserError::Instances { instances_max: USER_INSTANCES_MAX });
+    }
+    Ok(())
+}
+
 /// A number that no user had before.
-fn draw() -> Result<u64, getrandom::Error> {
+fn draw() -> Result<UserId, getrandom::Error> {
     loop {
         let mut bytes = [0; 8];
         getrandom::fill(&mut bytes)?;
-        let number = u64::from_le_bytes(bytes);
-        if UserId(number) != UserId::OWNER {
+        let number = UserId(u64::from_le_bytes(bytes));
+        if number != UserId::OWNER {
             return Ok(number);
         }
     }
@@ -284,199 +245,99 @@ fn is_name(text: &str) -> bool {
         && bytes.all(|byte| is_plain(byte) || b"._-".contains(&byte))
 }
 
-fn parse(bytes: &[u8], path: &Path) -> Result<Vec<User>, UsersError> {
-    let malformed = |source| UsersError::Malformed { path: path.to_owned(), source };
-    let Format { format } = serde_json::from_slice(bytes).map_err(malformed)?;
-    if format != FORMAT {
-        return Err(UsersError::Format { path: path.to_owned(), format });
-    }
-    let Stored { users, .. } = serde_json::from_slice(bytes).map_err(malformed)?;
-    Ok(users)
-}
-
-impl Driver {
-    /// Says who the users are, and does what their removal said and a crash has prevented.
-    pub(super) fn begin_users(&mut self, now: Time) {
-        let users = self.users.all.values().cloned();
-        for user in users.collect::<Vec<User>>() {
-            let id = user.id();
-            self.core.handle(now, Event::UserSet { user: id, limits: user.limits() });
-            if let Some(revoked) = user.revoked {
-                let keeps = revoked == Revoked::Kept;
-                self.core.handle(now, Event::UserRevoked { user: id, keeps });
-            }
-        }
-        self.forget_leaving(now);
-    }
-
-    /// Forgets users who were removed, and of whom nothing is left. A failure to write that
-    /// down does no harm.
-    fn forget_leaving(&mut self, now: Time) {
-        let leaving = self.users.all.values().filter(|user| {
-            user.revoked.is_some() && self.core.instances_of(user.id()).next().is_none()
-        });
-        for user in leaving.cloned().collect::<Vec<User>>() {
-            if self.users.change(&user.name, None).is_ok() {
-                self.core.handle(now, Event::UserForgotten { user: user.id() });
-            }
-        }
-    }
-
-    /// Whether a peer's user was removed while the peer connected.
-    pub(super) fn is_shut_out(&self, role: Role) -> bool {
-        match role {
-            Role::User(number) => !self.doors.let_in(Role::User(number)),
-            Role::Instance(id) => self.users.is_revoked(self.core.user_of(InstanceId(id))),
-            Role::Owner | Role::Client | Role::Executor | Role::Observer => false,
-        }
-    }
-
-    /// Answers what an owner asks about users.
-    pub(super) fn ask_about_users(
-        &mut self,
-        now: Time,
-        connection: ConnectionId,
-        request: u64,
-        ask: UserAsk,
-    ) {
-        let refused = |error| ToClient::Refused { request, reason: Refusal::User(error) };
-        let answer = match ask {
-            UserAsk::List => {
-                let users = self.user_statuses();
-                self.answer_question(connection, request, ToClient::Users { request, users });
-                return;
-            }
-            UserAsk::Add { name, limits, sees_all } => {
-                self.forget_leaving(now);
-                match self.users.add(&name, limits, sees_all) {
-                    Ok(user) => {
-                        self.core.handle(now, Event::UserSet { user, limits });
-                        self.doors.open_user(user);
-                        (self.log)(&format!("user {name} was added"));
-                        self.user_access(request, user)
-                    }
-                    Err(error) => refused(error),
-                }
-            }
-            UserAsk::Access { name } => match self.users.live(&name).map(User::id) {
-                Ok(user) => self.user_access(request, user),
-                Err(error) => refused(error),
-            },
-            UserAsk::Revoke { name, keeps } => match self.revoke_user(now, &name, keeps) {
-                Ok(()) => ToClient::Done { request },
-                Err(error) => refused(error),
-            },
-        };
-        self.push(connection, answer);
-    }
-
-    fn user_access(&self, request: u64, user: UserId) -> ToClient {
-        match self.identity.as_deref().filter(|_| !self.users.is_open) {
-            Some(identity) => {
-                let secret =
-                    Hidden(Identity::secret(identity, Role::User(user.0)).as_bytes().to_vec());
-                ToClient::User { request, user, secret }
-            }
-            None => ToClient::Refused { request, reason: Refusal::User(UserError::Unprotected) },
-        }
-    }
-
-    /// Removes a user: nothing of the user's is open any more, and connections that are there
-    /// end. It is on disk before anything else happens.
-    fn revoke_user(&mut self, now: Time, name: &str, keeps: bool) -> Result<(), UserError> {
-        let user = self.users.live(name)?.id();
-        let instances: Vec<InstanceId> = self.core.instances_of(user).collect();
-        self.users.revoke(name, keeps, !instances.is_empty())?;
-        self.doors.shut_user(user, instances.iter().copied());
-        let is_users = |role: Role| match role {
-            Role::User(number) => number == user.0,
-            Role::Instance(id) => instances.contains(&InstanceId(id)),
-            Role::Owner | Role::Client | Role::Executor | Role::Observer => false,
-        };
-        let peers = self.peers.iter().filter(|(_, peer)| is_users(peer.role));
-        for connection in peers.map(|(connection, _)| *connection).collect::<Vec<_>>() {
-            if let Some(peer) = self.peers.remove(&connection) {
-                (self.log)(&format!(
-                    "closing the connection to {}: user {name} was revoked",
-                    peer.name
-                ));
-                peer.close();
-            }
-        }
-        self.core.handle(now, Event::UserRevoked { user, keeps });
-        if instances.is_empty() {
-            self.core.handle(now, Event::UserForgotten { user });
-        }
-        let tasks = if keeps { "kept" } else { "cancelled" };
-        (self.log)(&format!("user {name} was revoked, and the user's tasks are {tasks}"));
-        Ok(())
-    }
-
-    fn user_statuses(&self) -> Vec<UserStatus> {
-        let mut connections: BTreeMap<u64, u64> = BTreeMap::new();
-        for peer in self.peers.values() {
-            let user = match peer.role {
-                Role::User(number) => number,
-                Role::Instance(id) => self.core.user_of(InstanceId(id)).0,
-                Role::Owner | Role::Client | Role::Executor | Role::Observer => continue,
-            };
-            *connections.entry(user).or_default() += 1;
-        }
-        let status = |user: &User| {
-            let has: UserUse = self.core.use_of(user.id());
-            UserStatus {
-                name: user.name.clone(),
-                limits: user.limits(),
-                has,
-                sees_all: user.sees_all,
-                is_revoked: user.revoked.is_some(),
-                connections: connections.get(&user.number).copied().unwrap_or(0),
-            }
-        };
-        self.users.all.values().map(status).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use falkon_wire::message::QuotaChange;
+    use std::path::Path;
 
     fn options(dir: &Path, level: Level) -> ControlOptions {
         ControlOptions { dir: dir.to_owned(), level }
     }
 
-    #[test]
-    fn users_are_known_again_and_a_name_that_is_given_again_has_another_number() {
+    /// Nobody has instances.
+    fn none(_: UserId) -> bool {
+        false
+    }
+
+    /// Writes a draft and takes it in.
+    async fn commit(users: &mut Users, draft: Result<Draft, UserError>) -> UserId {
+        let draft = draft.unwrap();
+        users.write(&draft).unwrap();
+        users.written().await.unwrap();
+        let (Change::Added(id) | Change::Set(id) | Change::Revoked(id, _)) = draft.change;
+        users.take(draft.all);
+        id
+    }
+
+    #[tokio::test]
+    async fn users_are_known_again_and_a_name_that_is_given_again_has_another_number() {
         let dir = tempfile::tempdir().unwrap();
         let options = options(dir.path(), Level::Authenticate);
         let mut users = Users::load(Some(&options)).unwrap();
         let limits = UserLimits { share: 3, tasks_max: Some(9), ..UserLimits::default() };
-        let first = users.add("alice", limits, true).unwrap();
-        assert_eq!(users.add("alice", limits, false), Err(UserError::Taken("alice".into())));
+        let draft = users.add("alice", limits, true, none);
+        let first = commit(&mut users, draft).await;
+        let refused = users.add("alice", limits, false, none);
+        assert_eq!(refused, Err(UserError::Taken("alice".into())));
         let again = Users::load(Some(&options)).unwrap();
         assert_eq!(again.all, users.all);
         assert_eq!((again.open(), again.name(first)), (HashSet::from([first.0]), "alice".into()));
         // One who has instances stays until these are gone.
-        users.revoke("alice", false, true).unwrap();
-        assert_eq!(users.add("alice", limits, false), Err(UserError::Leaving("alice".into())));
+        let draft = users.revoke("alice", false, none);
+        commit(&mut users, draft).await;
+        let refused = users.add("alice", limits, false, |id| id == first);
+        assert_eq!(refused, Err(UserError::Leaving("alice".into())));
         let again = Users::load(Some(&options)).unwrap();
         assert!(again.open().is_empty() && again.is_revoked(first));
-        users.change("alice", None).unwrap();
-        let second = users.add("alice", limits, true).unwrap();
+        let draft = users.add("alice", limits, true, none);
+        assert_eq!(draft.as_ref().unwrap().forgotten, [first]);
+        let second = commit(&mut users, draft).await;
         assert_ne!(first, second);
         assert!(!users.is_revoked(first) && users.name(first) != "alice");
     }
 
-    #[test]
-    fn what_cannot_be_a_user_is_refused_and_changes_nothing() {
+    #[tokio::test]
+    async fn what_is_changed_of_a_user_is_on_disk_and_the_rest_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(dir.path(), Level::Encrypt);
+        let mut users = Users::load(Some(&options)).unwrap();
+        let (tasks_max, slots_max) = (Some(9), Some(4));
+        let limits = UserLimits { share: 3, tasks_max, slots_max, ..UserLimits::default() };
+        let draft = users.add("alice", limits, true, none);
+        let id = commit(&mut users, draft).await;
+        let change = UserChange {
+            share: Some(5),
+            slots_max: QuotaChange::Lift,
+            instances_max: QuotaChange::Set(7),
+            ..UserChange::default()
+        };
+        let draft = users.set("alice", &change, none);
+        assert_eq!(commit(&mut users, draft).await, id);
+        let again = Users::load(Some(&options)).unwrap();
+        assert_eq!(again.all, users.all);
+        let instances_max = Some(7);
+        let expected = UserLimits { share: 5, tasks_max, instances_max, ..UserLimits::default() };
+        assert_eq!(again.all["alice"].limits(), expected);
+        assert!(again.sees_all(id));
+        assert_eq!(users.set("bob", &change, none), Err(UserError::Unknown("bob".into())));
+        for instances_max in [0, USER_INSTANCES_MAX + 1].map(QuotaChange::Set) {
+            let change = UserChange { instances_max, ..UserChange::default() };
+            let refused = users.set("alice", &change, none);
+            assert!(matches!(refused, Err(UserError::Instances { .. })), "{refused:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_a_user_is_refused_and_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let limits = UserLimits::default();
-        let mut open = Users::load(Some(&options(dir.path(), Level::None))).unwrap();
-        assert_eq!(open.add("alice", limits, false), Err(UserError::Unprotected));
-        assert_eq!(Users::default().add("alice", limits, false), Err(UserError::NoUsers));
-        let mut users = Users::load(Some(&options(dir.path(), Level::Encrypt))).unwrap();
+        let open = Users::load(Some(&options(dir.path(), Level::None))).unwrap();
+        assert_eq!(open.add("alice", limits, false, none), Err(UserError::Unprotected));
+        assert_eq!(Users::default().add("alice", limits, false, none), Err(UserError::NoUsers));
+        let users = Users::load(Some(&options(dir.path(), Level::Encrypt))).unwrap();
         for name in ["", ".", "../x", "a/b", "a b", "-a", "ä", &"a".repeat(NAME_BYTES_MAX + 1)] {
-            let refused = users.add(name, limits, false);
+            let refused = users.add(name, limits, false, none);
             assert!(matches!(refused, Err(UserError::Name { .. })), "{name:?}");
         }
         for wrong in [
@@ -484,27 +345,56 @@ mod tests {
             UserLimits { share: SHARE_MAX + 1, ..limits },
             UserLimits { slots_max: Some(0), ..limits },
         ] {
-            let refused = users.add("alice", wrong, false);
+            let refused = users.add("alice", wrong, false, none);
             assert!(matches!(refused, Err(UserError::Limits { .. })), "{wrong:?}");
         }
-        assert_eq!(users.revoke("bob", false, false), Err(UserError::Unknown("bob".into())));
+        assert_eq!(users.revoke("bob", false, none), Err(UserError::Unknown("bob".into())));
         assert!(users.all.is_empty());
     }
 
-    #[test]
-    fn as_many_users_as_there_may_be_are_in_a_file_that_can_be_read() {
+    #[tokio::test]
+    async fn as_many_users_as_there_may_be_are_in_a_file_that_can_be_read() {
         let dir = tempfile::tempdir().unwrap();
         let options = options(dir.path(), Level::Encrypt);
         let mut users = Users::load(Some(&options)).unwrap();
         let most = Some(u64::MAX);
-        let limits =
-            UserLimits { share: SHARE_MAX, tasks_max: most, slots_max: most, bytes_max: most };
+        let limits = UserLimits {
+            share: SHARE_MAX,
+            tasks_max: most,
+            slots_max: most,
+            bytes_max: most,
+            instances_max: Some(USER_INSTANCES_MAX),
+        };
         for number in 0..USERS_MAX {
             let name = format!("{number:0>width$}", width = NAME_BYTES_MAX);
-            users.add(&name, limits, true).unwrap();
+            let draft = users.add(&name, limits, true, none).unwrap();
+            users.take(draft.all);
         }
-        let refused = users.add("one-more", limits, true);
+        let refused = users.add("one-more", limits, true, none);
         assert!(matches!(refused, Err(UserError::TooMany { .. })), "{refused:?}");
+        let last = users.all.keys().next().unwrap().clone();
+        let draft = users.set(&last, &UserChange::default(), none);
+        commit(&mut users, draft).await;
         assert_eq!(Users::load(Some(&options)).unwrap().all, users.all);
+    }
+
+    #[tokio::test]
+    async fn a_draft_that_cannot_be_written_leaves_the_file_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let inner = dir.path().join("d");
+        let options = options(&inner, Level::Encrypt);
+        let mut users = Users::load(Some(&options)).unwrap();
+        let draft = users.add("alice", UserLimits::default(), false, none);
+        commit(&mut users, draft).await;
+        let before = std::fs::read(inner.join("users.json")).unwrap();
+        // No directory has this name any more, and a file that does is none.
+        let aside = dir.path().join("aside");
+        std::fs::rename(&inner, &aside).unwrap();
+        std::fs::write(&inner, "").unwrap();
+        let draft = users.add("bob", UserLimits::default(), false, none).unwrap();
+        users.write(&draft).unwrap();
+        let error = users.written().await.unwrap_err();
+        assert!(error.to_string().contains("cannot write"), "{error}");
+        assert_eq!(std::fs::read(aside.join("users.json")).unwrap(), before);
     }
 }

@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Semaphore, mpsc};
 
 pub use ask::AskError;
-pub use record::RecordError;
+pub use record::{RecordError, check_record};
 
 /// Answers of drivers waiting to be taken in; drivers wait beyond that.
 const ANSWERS_MAX: usize = 256;

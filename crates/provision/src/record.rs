@@ -137,6 +137,33 @@ fn write_requested(path: &Path, requests: &mpsc::Receiver<WriteRequest>, write_f
     }
 }
 
+fn read(path: &Path) -> Result<Stored, RecordError> {
+    match read_private(path) {
+        Err(FileError::Missing { .. }) => {
+            Ok(Stored { format: FORMAT, next: 1, ..Stored::default() })
+        }
+        Err(error) => Err(RecordError::File(error)),
+        Ok(bytes) => {
+            let stored: Stored = serde_json::from_slice(&bytes)
+                .map_err(|source| RecordError::Malformed { path: path.to_owned(), source })?;
+            if stored.format != FORMAT {
+                let path = path.to_owned();
+                return Err(RecordError::Format { path, format: stored.format });
+            }
+            Ok(stored)
+        }
+    }
+}
+
+/// Checks that this release can read the record in a provisioner's directory, and changes
+/// nothing.
+///
+/// # Errors
+/// The record is damaged, or of another release.
+pub fn check_record(dir: &Path) -> Result<(), RecordError> {
+    read(&dir.join(FILE)).map(drop)
+}
+
 /// The record and its file.
 #[derive(Debug)]
 pub(super) struct Record {
@@ -165,20 +192,7 @@ impl Record {
 
     fn open_writing(dir: &Path, write_file: WriteFile) -> Result<Record, RecordError> {
         let path = dir.join(FILE);
-        let stored = match read_private(&path) {
-            Err(FileError::Missing { .. }) => {
-                Stored { format: FORMAT, next: 1, ..Stored::default() }
-            }
-            Err(error) => return Err(RecordError::File(error)),
-            Ok(bytes) => {
-                let stored: Stored = serde_json::from_slice(&bytes)
-                    .map_err(|source| RecordError::Malformed { path: path.clone(), source })?;
-                if stored.format != FORMAT {
-                    return Err(RecordError::Format { path, format: stored.format });
-                }
-                stored
-            }
-        };
+        let stored = read(&path)?;
         let (requests, ordered) = mpsc::channel();
         let written = path.clone();
         let writer = std::thread::Builder::new()

@@ -19,7 +19,7 @@ use falkon_net::client::{Client, ClientError, Deliveries};
 use falkon_net::clock::{Alarm, Clock};
 use falkon_net::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Level, Proxy};
 use falkon_wire::message::FromExecutor;
-use notes::{Notes, NotesError};
+use notes::Notes;
 use parts::Parts;
 use std::fmt;
 use std::path::PathBuf;
@@ -29,6 +29,8 @@ use tails::{Tails, tail_message};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+
+pub use notes::{NotesError, check_notes};
 
 /// How often the dispatcher below is asked what nodes it has.
 const SUBTREE_MS: u64 = 500;

@@ -4,10 +4,11 @@ use super::{Options, Place};
 use falkon_core::relay::{Note, Relay};
 use falkon_dispatcher::journal::{
     AppendError, CommitError, Journal, OpenError, Options as JournalOptions, ReplayError,
-    SnapshotError,
+    SnapshotError, look,
 };
 use falkon_net::Log;
 use falkon_wire::codec::{DecodeError, Wire};
+use std::path::Path;
 use std::time::Duration;
 
 /// Where the notes are in a relay's directory.
@@ -35,6 +36,27 @@ pub enum NotesError {
          release: start that one, or use another directory"
     )]
     Record(#[source] DecodeError),
+}
+
+impl From<ReplayError> for NotesError {
+    fn from(error: ReplayError) -> NotesError {
+        NotesError::Replay(error)
+    }
+}
+
+/// Checks that this release can read the notes in a relay's directory, which a relay may be
+/// writing, and changes nothing.
+///
+/// # Errors
+/// The notes are damaged, or of another release.
+pub fn check_notes(dir: &Path) -> Result<(), NotesError> {
+    let notes = dir.join(DIRECTORY);
+    if !notes.exists() {
+        return Ok(());
+    }
+    look(&notes, false, |bytes| {
+        Vec::<Note>::from_bytes(bytes).map(drop).map_err(NotesError::Record)
+    })
 }
 
 /// Why notes could not be written this time.

@@ -435,7 +435,41 @@ wire_enum!(Record {
     25 => OutputReleased { instance, runs },
     26 => Owned { instance, user },
 });
-wire_struct!(UserLimits { share, tasks_max, slots_max, bytes_max });
+
+/// An array of what every version has, and of the quota of instances if one was set: version 8 of
+/// the protocol has none.
+impl Wire for UserLimits {
+    const FIELDS: &'static [&'static str] =
+        &["share", "tasks_max", "slots_max", "bytes_max", "instances_max"];
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let UserLimits { share, tasks_max, slots_max, bytes_max, instances_max } = self;
+        put_array(out, Self::FIELDS.len() - usize::from(instances_max.is_none()));
+        share.encode(out);
+        for quota in [tasks_max, slots_max, bytes_max] {
+            quota.encode(out);
+        }
+        if let Some(most) = instances_max {
+            put_uint(out, *most);
+        }
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let count = from.array()?;
+        let all = Self::FIELDS.len();
+        if count != all && count != all - 1 {
+            return Err(DecodeError::Invalid("a user's limits"));
+        }
+        Ok(UserLimits {
+            share: Wire::decode(from)?,
+            tasks_max: Wire::decode(from)?,
+            slots_max: Wire::decode(from)?,
+            bytes_max: Wire::decode(from)?,
+            instances_max: (count == all).then(|| from.uint()).transpose()?,
+        })
+    }
+}
+
 wire_struct!(UserUse { instances, tasks, slots_milli, bytes });
 wire_struct!(Remembered { url, readers, executors, read, size });
 wire_struct!(Attempts { instance, first, count, tries, executor });
@@ -461,6 +495,7 @@ wire_enum!(RequestError {
     18 => OverTasks { queued, wanted, tasks_max },
     19 => OverSlots { wanted, slots_max },
     20 => OverBytes { kept_bytes, bytes_max },
+    21 => OverInstances { instances, instances_max },
 });
 wire_list!(
     TaskId,

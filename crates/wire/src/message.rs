@@ -5,8 +5,8 @@
 //!
 //! # Messages that a peer may not know
 //!
-//! Two sides speak the newest version that both know, which their session names. What differs
-//! between [`PROTOCOL_VERSION_OLDEST`] and [`PROTOCOL_VERSION`], [`FromExecutor::adapt`] leaves out.
+//! Two sides speak the newest version that both know, which their session names. What an older
+//! one does not know, [`FromExecutor::adapt`] and [`ToClient::adapt`] leave out.
 //!
 //! - A message, variant or field that is added in a later version is not sent over a session of
 //!   an earlier one. Its sender does without it; where a user has asked for it, the answer is an
@@ -31,7 +31,7 @@ pub use refusal::Refusal;
 pub use restart::RestartAsk;
 pub use status::{CacheStatus, ExecutorStatus, InstanceStatus, Status, TaskInfo};
 pub use ticket::Ticket;
-pub use user::{UserAsk, UserError, UserStatus};
+pub use user::{QuotaChange, UserAsk, UserChange, UserError, UserStatus};
 
 use crate::codec::wire_enum;
 use crate::hidden::Hidden;
@@ -49,7 +49,7 @@ use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, UserId};
 use std::sync::Arc;
 
 /// The newest version that this release speaks. Version 9 has a shorter handshake than version 8, and
-/// knows of the scratch disk space that tasks claim and have had.
+/// knows of scratch disk space and of changes to users.
 pub const PROTOCOL_VERSION: u16 = 9;
 
 /// The oldest version that this release speaks: the one before [`PROTOCOL_VERSION`], or the same

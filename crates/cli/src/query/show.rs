@@ -10,6 +10,7 @@ use crate::exit::Exit;
 use crate::plan::script;
 use crate::progress::span;
 use crate::results::TaskResult;
+use crate::users;
 use falkon_core::collect::Unwritten;
 use falkon_core::dispatch::Standing;
 use falkon_core::result::Outcome;
@@ -66,6 +67,7 @@ fn status_text(status: &Status, listing: Listing) -> String {
     );
     text.push_str(&instances::table(&status.instances));
     text.push_str(&instances::lifetimes(&status.instances, status.now));
+    text.push_str(&users::status_table(status));
     for line in coming(&status.coming) {
         text.push_str(&format!("\n{line}\n"));
     }
@@ -301,6 +303,7 @@ fn status_json(status: &Status) -> Value {
         "executors": executors,
         "coming": coming,
         "away": status.away.iter().map(tree::json).collect::<Vec<_>>(),
+        "users": users::totals(status).iter().filter_map(users::totals_json).collect::<Vec<_>>(),
     })
 }
 

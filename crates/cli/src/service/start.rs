@@ -395,6 +395,9 @@ async fn lending_ended(lending: Option<Lending>) -> Result<Exit, Exit> {
     }
 }
 
+/// Where the provisioner's files are in the dispatcher's directory.
+const PROVISION_DIRECTORY: &str = "provision";
+
 /// The options of the provisioner.
 fn provisioner(
     identity: &Identity,
@@ -404,7 +407,7 @@ fn provisioner(
 ) -> Result<Setup, Exit> {
     let binary = std::env::current_exe()
         .map_err(|error| Exit::failure(format!("cannot tell where this program is: {error}")))?;
-    let dir = std::path::absolute(dir.join("provision")).map_err(|error| {
+    let dir = std::path::absolute(dir.join(PROVISION_DIRECTORY)).map_err(|error| {
         Exit::failure(format!("cannot tell where {} is: {error}", dir.display()))
     })?;
     let access = String::from_utf8_lossy(&access.text()).into_owned();

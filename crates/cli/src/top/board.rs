@@ -2,6 +2,7 @@
 
 use crate::query::Action;
 use crate::query::tree::{Branch, branches};
+use crate::users::totals;
 use falkon_core::data::stage::Usage;
 use falkon_core::task::{ExecutorId, InstanceId, MILLI, Time};
 use falkon_wire::message::{ExecutorStatus, InstanceStatus, Status};
@@ -54,6 +55,7 @@ pub(super) enum List {
     Instances,
     Executors,
     Relays,
+    Users,
 }
 
 /// How many tasks had ended at a time, by instance, and by the way to a relay.
@@ -75,6 +77,7 @@ pub(crate) struct Board {
     instance: Option<u64>,
     executor: Option<ExecutorId>,
     relay: Option<String>,
+    user: Option<String>,
     looks: VecDeque<Look>,
     /// Why tasks of an instance wait.
     pub(super) explained: Option<(InstanceId, String)>,
@@ -135,7 +138,15 @@ impl Board {
         if self.relay_at().is_none() {
             self.relay = self.relays.first().map(|one| one.path.clone());
         }
-        if self.relays.is_empty() && self.list == List::Relays {
+        if self.user_at().is_none() {
+            self.user = totals(&self.status).first().map(|one| one.name.to_owned());
+        }
+        let is_gone = match self.list {
+            List::Relays => self.relays.is_empty(),
+            List::Users => self.status.users.is_empty(),
+            List::Instances | List::Executors => false,
+        };
+        if is_gone {
             self.list = List::default();
         }
     }
@@ -201,12 +212,18 @@ impl Board {
         self.relays.iter().position(|one| Some(&one.path) == self.relay.as_ref())
     }
 
+    /// The place of what is selected in the list of users.
+    pub(super) fn user_at(&self) -> Option<usize> {
+        totals(&self.status).iter().position(|one| Some(one.name) == self.user.as_deref())
+    }
+
     /// The list that comes after the one that keys are about.
     pub(super) fn next_list(&self) -> List {
         match self.list {
             List::Instances => List::Executors,
             List::Executors if !self.relays.is_empty() => List::Relays,
-            List::Executors | List::Relays => List::Instances,
+            List::Executors | List::Relays if !self.status.users.is_empty() => List::Users,
+            List::Executors | List::Relays | List::Users => List::Instances,
         }
     }
 
@@ -278,6 +295,11 @@ impl Board {
                 let all = &self.relays;
                 let at = self.relay_at().map_or(0, step).min(all.len().saturating_sub(1));
                 self.relay = all.get(at).map(|one| one.path.clone());
+            }
+            List::Users => {
+                let all = totals(&self.status);
+                let at = self.user_at().map_or(0, step).min(all.len().saturating_sub(1));
+                self.user = all.get(at).map(|one| one.name.to_owned());
             }
         }
     }

@@ -5,6 +5,7 @@ use crate::progress::span;
 use crate::query::tree::{Branch, indent};
 use crate::query::{counted, printable};
 use crate::results::staged::percent;
+use crate::users::{Totals, cpus_text, totals};
 use falkon_wire::message::{ExecutorStatus, InstanceStatus};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -33,6 +34,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Board) {
     draw_instances(frame, board, instances);
     match board.list {
         List::Relays => draw_relays(frame, board, executors),
+        List::Users => draw_users(frame, board, executors),
         _ => draw_executors(frame, board, executors),
     }
     if let Some((instance, reasons)) = &board.explained {
@@ -241,6 +243,37 @@ fn draw_relays(frame: &mut Frame<'_>, board: &Board, area: Rect) {
     draw_list(frame, columns, (&board.relays, row), list, area);
 }
 
+/// The users, in the place of the executors.
+fn draw_users(frame: &mut Frame<'_>, board: &Board, area: Rect) {
+    let columns = [
+        right("SHARE"),
+        left("USER"),
+        right("INSTANCES"),
+        right("QUEUED"),
+        right("RUNNING"),
+        right("DONE"),
+        right("FAILED"),
+        right("CPUS"),
+    ];
+    let all = totals(&board.status);
+    let row = |one: &Totals<'_>| {
+        let cells = [
+            one.user.map_or(1, |user| user.limits.share).to_string(),
+            printable(one.name),
+            one.instances.to_string(),
+            one.queued.to_string(),
+            one.running.to_string(),
+            one.done.to_string(),
+            one.failed.to_string(),
+            one.user.map(cpus_text).unwrap_or_default(),
+        ];
+        let is_revoked = one.user.is_some_and(|user| user.is_revoked);
+        (cells, if is_revoked { Style::new().dim() } else { Style::new() })
+    };
+    let list = (board, List::Users, board.user_at());
+    draw_list(frame, columns, (&all, row), list, area);
+}
+
 /// The head of a column, and on which side its cells are.
 type Column = (&'static str, Alignment);
 
@@ -299,6 +332,7 @@ fn name(list: List) -> &'static str {
         List::Instances => "instances",
         List::Executors => "executors",
         List::Relays => "relays",
+        List::Users => "users",
     }
 }
 
@@ -314,7 +348,7 @@ fn footer(board: &Board) -> Line<'static> {
     let own = match board.list {
         List::Instances => "  p pause  c cancel  +- priority  w why",
         List::Executors => "  d drain",
-        List::Relays => "",
+        List::Relays | List::Users => "",
     };
     let keys = format!("q quit  tab {}  ↑↓ select{own}", name(board.next_list()));
     Line::from(keys).style(Style::new().dim())

@@ -1,11 +1,12 @@
 //! The dispatcher's metrics, in OpenMetrics: sums over all instances and executors, so that
-//! their number does not depend on how many there are. Relays have lines of their own, up to
-//! [`RELAYS_SHOWN_MAX`].
+//! their number does not depend on how many there are. Relays and users have lines of their own,
+//! up to [`RELAYS_SHOWN_MAX`] and [`USERS_SHOWN_MAX`].
 
 use crate::query::tree::branches;
 use crate::top::board::takes_nothing;
+use crate::users::{Totals, totals};
 use falkon_core::data::stage::Usage;
-use falkon_core::dispatch::Standing;
+use falkon_core::dispatch::{Standing, UserLimits, UserUse};
 use falkon_core::task::MILLI;
 use falkon_wire::message::Status;
 use std::borrow::Cow;
@@ -16,6 +17,11 @@ use std::fmt::Write;
 const RELAYS_SHOWN_MAX: usize = 64;
 /// The label of the relays that share a line. No relay has this name: slashes are between names.
 const OTHERS: &str = "/";
+
+/// Users with lines of their own; the others share one.
+const USERS_SHOWN_MAX: usize = 64;
+/// The label of the users that share a line. No user has this name.
+const OTHER_USERS: &str = "*";
 
 /// A metric: a gauge, since what it counts is no more when an instance is destroyed, or an
 /// executor leaves; or a counter, which begins anew when a relay is started again.
@@ -65,6 +71,7 @@ pub(super) fn metrics(status: &Status) -> Vec<Metric> {
     let mut all = of_instances(status);
     all.extend(of_executors(status));
     all.extend(of_relays(status));
+    all.extend(of_users(status));
     all.extend(of_data(status));
     all
 }
@@ -126,6 +133,92 @@ fn of_relays(status: &Status) -> Vec<Metric> {
             "seconds",
             "How long a relay has had no connection to the dispatcher above it.",
             |one| one.away_micros.unwrap_or(0) as f64 / 1e6,
+        ),
+    ]
+}
+
+/// The users and the owner, if there are users, by their names. Beyond [`USERS_SHOWN_MAX`] of them
+/// the others share a line, which has no limits.
+fn of_users(status: &Status) -> Vec<Metric> {
+    let mut all = totals(status);
+    // The owner stays among those with lines.
+    all.sort_by_key(|one| (one.user.is_some(), one.name));
+    let others = all.split_off(all.len().min(USERS_SHOWN_MAX));
+    let metric = |name, unit, help, of: &dyn Fn(&Totals<'_>) -> f64| {
+        let line = |one: &Totals<'_>| (Cow::from(one.name.to_owned()), of(one));
+        let mut values: Values = all.iter().map(line).collect();
+        if !others.is_empty() {
+            values.push((OTHER_USERS.into(), others.iter().map(of).sum()));
+        }
+        Metric { name, is_counter: false, unit, help, label: "user", values }
+    };
+    let limit = |name, unit, help, of: &dyn Fn(&UserLimits) -> Option<f64>| {
+        let line = |one: &Totals<'_>| {
+            let most = of(&one.user?.limits)?;
+            Some((Cow::from(one.name.to_owned()), most))
+        };
+        let values = all.iter().filter_map(line).collect();
+        Metric { name, is_counter: false, unit, help, label: "user", values }
+    };
+    let whole = |most: Option<u64>| most.map(|most| most as f64);
+    let has = |of: fn(&UserUse) -> u64| {
+        move |one: &Totals<'_>| one.user.map_or(0, |user| of(&user.has)) as f64
+    };
+    vec![
+        metric("falkon_user_instances", "", "Instances of a user.", &|one| one.instances as f64),
+        metric("falkon_user_tasks_queued", "", "Tasks of a user that do not run yet.", &|one| {
+            one.queued as f64
+        }),
+        metric("falkon_user_tasks_running", "", "Tasks of a user that run.", &|one| {
+            one.running as f64
+        }),
+        metric(
+            "falkon_user_tasks_done",
+            "",
+            "Tasks that have ended well of the instances that a user has.",
+            &|one| one.done as f64,
+        ),
+        metric(
+            "falkon_user_tasks_failed",
+            "",
+            "Tasks that have failed or were cancelled of the instances that a user has.",
+            &|one| one.failed as f64,
+        ),
+        metric(
+            "falkon_user_cpus",
+            "",
+            "Processors that tasks of a user in flight ask for; 0 for the owner.",
+            &|one| has(|has| has.slots_milli)(one) / f64::from(MILLI),
+        ),
+        metric(
+            "falkon_user_kept_bytes",
+            "bytes",
+            "Results that are held for a user, and queued submissions; 0 for the owner.",
+            &has(|has| has.bytes),
+        ),
+        limit("falkon_user_share", "", "The share of a user.", &|limits| {
+            Some(f64::from(limits.share))
+        }),
+        limit("falkon_user_instances_max", "", "How many instances a user may have.", &|limits| {
+            whole(limits.instances_max)
+        }),
+        limit(
+            "falkon_user_tasks_max",
+            "",
+            "How many tasks a user may have that have not ended, if that is limited.",
+            &|limits| whole(limits.tasks_max),
+        ),
+        limit(
+            "falkon_user_cpus_max",
+            "",
+            "How many processors a user may use, if that is limited.",
+            &|limits| whole(limits.slots_max),
+        ),
+        limit(
+            "falkon_user_kept_max_bytes",
+            "bytes",
+            "How much may be kept for a user, if that is limited.",
+            &|limits| whole(limits.bytes_max),
         ),
     ]
 }
@@ -332,5 +425,42 @@ mod tests {
         let others = 1000 - (RELAYS_SHOWN_MAX - 1) + 7;
         let line = format!("\nfalkon_relay_tasks_ended_total{{relay=\"/\"}} {others}\n");
         assert!(told.contains(&line), "{told}");
+    }
+
+    #[test]
+    fn users_have_lines_of_their_own_and_never_more_than_are_allowed() {
+        use falkon_core::result::Counts;
+        use falkon_wire::message::{InstanceStatus, UserStatus};
+        let user = |number| {
+            let limits = UserLimits { share: 3, slots_max: Some(8), ..UserLimits::default() };
+            let has = UserUse { slots_milli: 2500, ..UserUse::default() };
+            UserStatus { name: format!("u{number:03}"), limits, has, ..UserStatus::default() }
+        };
+        let instance = |user: &str| InstanceStatus {
+            user: user.to_owned(),
+            counts: Counts { ready: 5, done: 7, ..Counts::default() },
+            running: 2,
+            ..InstanceStatus::default()
+        };
+        let instances = vec![instance("u001"), instance(""), instance("u150"), instance("u151")];
+        let alone = text(&Status { instances: instances.clone(), ..Status::default() });
+        assert!(
+            !alone.contains("falkon_user_share{") && !alone.contains("falkon_user_tasks_done{")
+        );
+        let users = (0..200).map(user).collect();
+        let told = text(&Status { instances, users, ..Status::default() });
+        for line in [
+            "falkon_user_tasks_running{user=\"u001\"} 2",
+            "falkon_user_tasks_done{user=\"owner\"} 7",
+            "falkon_user_tasks_queued{user=\"*\"} 10",
+            "falkon_user_cpus{user=\"u000\"} 2.5",
+            "falkon_user_cpus_max{user=\"u000\"} 8",
+            "falkon_user_share{user=\"u000\"} 3",
+        ] {
+            assert!(told.contains(&format!("\n{line}\n")), "{line} in {told}");
+        }
+        assert_eq!(told.matches("\nfalkon_user_cpus{").count(), USERS_SHOWN_MAX + 1);
+        assert_eq!(told.matches("\nfalkon_user_share{").count(), USERS_SHOWN_MAX - 1);
+        assert!(!told.contains("falkon_user_tasks_max{"), "{told}");
     }
 }

@@ -6,6 +6,7 @@ use crate::charts::{CHARTS_JS, LIBRARY_CSS, LIBRARY_JS, PAGE_CSS};
 use crate::events::{Names, outcome_words};
 use crate::query::{coming_json, instance_json};
 use crate::top::board::takes_nothing;
+use crate::users::{self, Totals};
 use falkon_core::data::stage::Usage;
 use falkon_core::events::{FailureClass, FailureGroup, Interval, SCALES_MICROS};
 use falkon_core::task::{InstanceId, MILLI, Time};
@@ -73,6 +74,7 @@ pub(super) fn board(known: &Known) -> Value {
                 .map(|one| instance(known, one))
                 .collect::<Vec<_>>(),
         },
+        "users": users::totals(status).iter().map(user).collect::<Vec<_>>(),
         "executors": executors(status),
         "cpus": { "used": cpus(used_milli), "all": cpus(all_milli) },
         "coming": status.coming.iter().map(coming_json).collect::<Vec<_>>(),
@@ -111,6 +113,23 @@ pub(super) fn instance(known: &Known, instance: &InstanceStatus) -> Value {
     value["rate"] = json!(known.board.rate(Some(instance.id)));
     value["paused"] = json!(instance.paused);
     value
+}
+
+/// A user, whose number is bounded by the dispatcher, or the owner.
+fn user(totals: &Totals<'_>) -> Value {
+    let limits = totals.user.map(|user| user.limits);
+    json!({
+        "name": totals.name,
+        "share": limits.map_or(1, |limits| limits.share),
+        "instances": totals.instances,
+        "queued": totals.queued,
+        "running": totals.running,
+        "done": totals.done,
+        "failed": totals.failed,
+        "cpus": totals.user.map(|user| cpus(user.has.slots_milli)),
+        "cpus_max": limits.and_then(|limits| limits.slots_max),
+        "revoked": totals.user.is_some_and(|user| user.is_revoked),
+    })
 }
 
 /// The tasks of all instances, by state.

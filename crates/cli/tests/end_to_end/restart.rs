@@ -218,6 +218,33 @@ fn a_program_that_will_not_do_leaves_the_running_one_as_it_is() {
 }
 
 #[trial]
+fn a_damaged_file_is_noticed_before_the_running_program_is_given_up() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    access.run_sub(&["user", "add"], &["alice"]).exits(0);
+    std::fs::create_dir_all(site.path("d/provision")).unwrap();
+    for name in ["d/users.json", "d/provision/provision.json"] {
+        let path = site.path(name);
+        let before = std::fs::read(&path).ok();
+        std::fs::write(&path, "{\"format\":1,").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let ran = access.run("restart", &[]).exits(2);
+        ran.says_only(1, "the dispatcher refused: it goes on as it is: ").says("is damaged");
+        assert_eq!(starts(&dispatcher), 1);
+        access.run("status", &[]).exits(0);
+        match before {
+            Some(text) => std::fs::write(&path, text).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+    }
+    access.run("restart", &[]).exits(0);
+    dispatcher.service().wait_for_count("dispatcher at ", 2);
+    let ran = access.run_sub(&["user", "list"], &[]).exits(0);
+    assert!(ran.text().contains("alice"), "{ran}");
+}
+
+#[trial]
 fn a_program_that_cannot_be_executed_after_all_leaves_the_running_one_to_continue() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);

@@ -1,6 +1,10 @@
 //! Users of a dispatcher: what each may do, see and have, and what is left of one who is removed.
 
-use crate::fixture::{Access, Dispatcher, Site, json_lines, poll};
+mod disks;
+
+use crate::fixture::{Access, Dispatcher, Running, Site, json_lines, poll};
+use falkon_net::client::Client;
+use falkon_net::secure::AccessFile;
 use falkon_trials::trial;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
@@ -34,6 +38,13 @@ fn seen(access: &Access<'_>) -> Vec<String> {
     instances.map(|instance| instance["id"].to_string()).collect()
 }
 
+/// The names of the users that an access shows.
+fn users(access: &Access<'_>) -> Vec<String> {
+    let status = access.status();
+    let users = status["users"].as_array().unwrap().iter();
+    users.map(|user| user["name"].as_str().unwrap().to_owned()).collect()
+}
+
 /// A message without its numbers.
 fn without_digits(text: &str) -> String {
     text.chars().filter(|char| !char.is_ascii_digit()).collect()
@@ -55,6 +66,13 @@ fn users_see_and_control_their_own_tasks_alone() {
     assert_eq!(alice.results(&alices).len(), 3);
     assert_eq!((seen(&alice), seen(&bob)), (vec![alices.clone()], vec![bobs.clone()]));
     assert_eq!(seen(&owner), [alices.clone(), bobs, owners.clone()]);
+    assert_eq!((users(&alice), users(&bob)), (vec!["alice".to_owned()], vec!["bob".to_owned()]));
+    assert_eq!(users(&owner), ["alice", "bob"]);
+    let told = alice.status()["users"][0].clone();
+    assert_eq!(
+        (&told["done"], &told["queued"], &told["instances"]),
+        (&3.into(), &0.into(), &1.into())
+    );
     assert_eq!(owner.instance(&alices)["user"], "alice");
     assert_eq!(owner.instance(&owners)["user"], Value::Null);
     owner.run("results", &[&alices]).exits(0);
@@ -144,6 +162,9 @@ fn only_the_owner_controls_the_dispatcher() {
     assert!(!site.path("carol.json").exists());
     // One who may see all reads how all are, and nothing else.
     assert!(seen(&bob).contains(&instance));
+    assert_eq!(users(&bob), ["alice", "bob"]);
+    let observer = dispatcher.access_of("access-observer.json");
+    assert_eq!(users(&observer), ["alice", "bob"]);
     bob.run("tasks", &[&instance]).exits(0);
     bob.run("log", &[]).exits(0);
     alice.run("log", &[]).says("see what happens to the tasks of all");
@@ -366,6 +387,104 @@ fn who_has_as_much_as_is_allowed_waits() {
     assert_eq!(ran.text(), "more\n");
 }
 
+#[trial]
+fn what_a_user_may_have_is_changed_while_the_user_is_there() {
+    let site = Site::new();
+    let mut dispatcher = site.dispatcher("d", &[]);
+    let owner = dispatcher.access();
+    let alice = add(&site, &owner, "alice", &["--tasks-max", "4", "--slots-max", "1"]);
+    let set = |args: &[&str]| owner.run_sub(&["user", "set"], args);
+    let (mut signals, mut gate) = (site.signals("signals"), site.gate("gate"));
+    let script = format!("echo x > {}; read line < {}", signals.path(), gate.path());
+    let hers = alice.submit(&["--range", "1-4", "--shell", &script]);
+    let _executor = dispatcher.executor("worker", &["--slots", "4"]);
+    signals.next();
+    // Her tasks that were held back start, and her next ones are accepted.
+    set(&["alice", "--slots-max", "3", "--tasks-max", "none", "--share", "5"]).exits(0);
+    signals.take(2);
+    let more = alice.submit(&["--range", "1-9", "--shell", &script]);
+    // What is more than a lowered quota stays, and what comes is pushed back.
+    set(&["alice", "--slots-max", "1", "--tasks-max", "2"]).exits(0);
+    let user = listed(&owner, "alice").unwrap();
+    assert_eq!((&user["tasks"], &user["cpus"]), (&13.into(), &3.0.into()));
+    assert_eq!((&user["tasks_max"], &user["share"]), (&2.into(), &5.into()));
+    gate.let_through(2);
+    poll("two have ended", || alice.instance(&hers)["done"] == 2);
+    assert!(signals.is_silent());
+    let pushed_back = alice.start("submit", &["--", "true"]);
+    pushed_back.wait_for("may have 2 tasks");
+    set(&["alice", "--slots-max", "none", "--tasks-max", "none"]).exits(0);
+    pushed_back.finish().exits(0);
+    let all = owner.status()["users"].as_array().unwrap().clone();
+    assert_eq!((&all[0]["name"], &all[0]["tasks_max"]), (&"alice".into(), &Value::Null));
+    // It is the same after a restart.
+    set(&["alice", "--tasks-max", "7"]).exits(0);
+    restart(&mut dispatcher);
+    let user = listed(&owner, "alice").unwrap();
+    assert_eq!((&user["tasks_max"], &user["share"]), (&7.into(), &5.into()));
+    for id in [&hers, &more] {
+        owner.run("cancel", &[id]).exits(0);
+    }
+    // What makes no sense changes nothing.
+    set(&["bob", "--share", "2"]).says("there is no user bob");
+    set(&["alice", "--share", "0"]).says("a share is 1 to");
+    set(&["alice", "--instances-max", "20000"]).says("a user may have 1 to 16384 instances");
+    set(&["alice"]).exits(2);
+    let told = alice.run_sub(&["user", "set"], &["alice", "--share", "9"]);
+    told.says("only the owner of the dispatcher may manage users");
+    assert_eq!(listed(&owner, "alice").unwrap()["share"], 5);
+    let text = site.read("d/audit.jsonl");
+    assert!(text.contains("alice --share 5 --tasks-max none --slots-max 3"), "{text}");
+}
+
+#[trial]
+fn a_user_has_no_more_instances_than_are_allowed() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let owner = dispatcher.access();
+    let alice = add(&site, &owner, "alice", &["--instances-max", "2"]);
+    let submit = || alice.run("submit", &["--", "@noop"]);
+    let first = alice.submit(&["--", "@noop"]);
+    alice.submit(&["--", "@noop"]);
+    submit().says("this user has 2 of 2 instances: destroy some that are over");
+    alice.run("destroy", &[&first]).exits(0);
+    submit().exits(0);
+    submit().says("this user has 2 of 2 instances");
+    owner.run_sub(&["user", "set"], &["alice", "--instances-max", "none"]).exits(0);
+    submit().exits(0);
+    assert_eq!(listed(&owner, "alice").unwrap()["instances_max"], 1000);
+}
+
+#[trial]
+fn a_client_of_version_8_has_users_without_what_it_does_not_know() {
+    for concentrators in ["0", "1"] {
+        let site = Site::new();
+        let dispatcher = site.dispatcher("d", &["--concentrators", concentrators]);
+        let owner = dispatcher.access();
+        let alice = add(&site, &owner, "alice", &["--instances-max", "1"]);
+        let old = |access: &Access<'_>, args: &[&str]| {
+            let mut command = site.falkon(args);
+            command.env("FALKON_ACCESS", access.file()).env("FALKON_PROTOCOL", "8");
+            Running::start(command).finish()
+        };
+        let ran = old(&owner, &["user", "list", "--json"]).exits(0);
+        let told = json_lines(ran.text());
+        assert_eq!((&told[0]["name"], &told[0]["instances_max"]), (&"alice".into(), &Value::Null));
+        let ran = old(&owner, &["status", "--json"]).exits(0);
+        assert_eq!(json_lines(ran.text())[0]["users"], serde_json::json!([]));
+        alice.submit(&["--", "@noop"]);
+        old(&alice, &["submit", "--", "@noop"]).says("this user has 1 of 1 instances");
+        for args in [
+            &["user", "set", "alice", "--share", "2"][..],
+            &["user", "add", "bob", "--instances-max", "3"],
+        ] {
+            let ran = old(&owner, args).exits(2);
+            ran.says("is in protocol 8, and this request is in protocol 9 and later");
+        }
+        old(&owner, &["user", "add", "bob"]).exits(0);
+    }
+}
+
 /// The lines of a dispatcher's record of control actions: user, action, outcome.
 fn audit(site: &Site) -> Vec<(String, String, String)> {
     let field = |line: &Value, name: &str| line[name].as_str().unwrap().to_owned();
@@ -414,4 +533,33 @@ fn who_did_what_is_on_record() {
     for secret in secret["secrets"].as_object().unwrap().values() {
         assert!(!text.contains(secret.as_str().unwrap()));
     }
+}
+
+#[trial]
+fn requests_that_are_refused_in_a_loop_fill_neither_the_record_nor_the_log() {
+    let site = Site::new();
+    let mut dispatcher = site.dispatcher("d", &[]);
+    let owner = dispatcher.access();
+    let alice = add(&site, &owner, "alice", &[]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let file = AccessFile::load(&alice.file).unwrap();
+    let role = file.roles().next().unwrap();
+    runtime.block_on(async {
+        let (client, _) = Client::connect(&file, role).await.unwrap();
+        for _ in 0..1000 {
+            client.stop().await.unwrap_err();
+        }
+    });
+    owner.run("stop", &[]).exits(0);
+    let ran = dispatcher.running.take().unwrap().finish().exits(0);
+    assert_eq!(ran.err.matches("refused a request of ").count(), 1, "{ran}");
+    let lines = json_lines(&site.read("d/audit.jsonl"));
+    let told = lines.iter().map(|line| (&line["user"], &line["action"], &line["repeated"]));
+    let expected: [(Value, Value, Value); 4] = [
+        ("owner".into(), "user add".into(), Value::Null),
+        ("alice".into(), "stop".into(), Value::Null),
+        ("owner".into(), "stop".into(), Value::Null),
+        ("alice".into(), "stop".into(), 999.into()),
+    ];
+    assert!(told.eq(expected.iter().map(|(a, b, c)| (a, b, c))), "{lines:?}");
 }

@@ -2,7 +2,7 @@
 //! which), and connections that say that somebody does.
 
 use super::{Action, ConnectionId, Dispatcher, Expiry, Record, RequestError};
-use crate::task::{InstanceId, Time};
+use crate::task::{InstanceId, Time, UserId};
 
 impl Dispatcher {
     /// Says how long instances are kept that leave it to the dispatcher, from
@@ -63,6 +63,18 @@ impl Dispatcher {
     /// Makes room for a new instance where there is one that nobody wants.
     pub(super) fn end_vacant(&mut self) {
         if let Some(id) = self.instances.next_vacant(self.now) {
+            self.end_expired(id, Expiry::Vacant);
+        }
+    }
+
+    /// Makes room for a new instance of a user who has as many as are allowed, where one of them
+    /// is there that nobody wants.
+    pub(super) fn end_vacant_of(&mut self, user: UserId) {
+        let is_vacant = |id: &InstanceId| {
+            self.instances.contains(id) && self.instances.is_vacant(self.now, *id)
+        };
+        let vacant = self.users.instances_of(user).find(is_vacant);
+        if let Some(id) = vacant {
             self.end_expired(id, Expiry::Vacant);
         }
     }

@@ -160,4 +160,15 @@ pub enum RequestError {
         /// How many may be.
         bytes_max: u64,
     },
+    /// The user has as many instances as are allowed; ask again when one is gone.
+    #[error(
+        "this user has {instances} of {instances_max} instances: destroy some that are \
+         over (falkon destroy), or ask the owner for more (falkon user set --instances-max)"
+    )]
+    OverInstances {
+        /// How many the user has.
+        instances: u64,
+        /// How many the user may have.
+        instances_max: u64,
+    },
 }

@@ -32,6 +32,10 @@ impl Dispatcher {
             let instances = self.instances.len() as u64;
             return Err(RequestError::TooManyInstances { instances });
         }
+        if self.check_instances(user).is_err() {
+            self.end_vacant_of(user);
+        }
+        self.check_instances(user)?;
         self.journal_room.accept(INSTANCE_BYTES)?;
         let id = self.instances.next();
         let created = self.now;

@@ -9,6 +9,7 @@ use super::instance::{Instance, QueueKey};
 use super::needs::{DataNeed, Need};
 use super::{CheckError, ConnectionId, Dispatcher, Record, RequestError, Selection};
 use crate::dispatch::check::ensure;
+use crate::limits::UNSET_INSTANCES_MAX;
 use crate::task::{InstanceId, Submission, UserId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,11 +24,27 @@ pub struct UserLimits {
     pub slots_max: Option<u64>,
     /// Bytes of results that are held, and of tasks that are queued.
     pub bytes_max: Option<u64>,
+    /// Instances that are there at a time; [`UNSET_INSTANCES_MAX`] if it was not set.
+    pub instances_max: Option<u64>,
 }
 
 impl Default for UserLimits {
     fn default() -> UserLimits {
-        UserLimits { share: 1, tasks_max: None, slots_max: None, bytes_max: None }
+        UserLimits {
+            share: 1,
+            tasks_max: None,
+            slots_max: None,
+            bytes_max: None,
+            instances_max: None,
+        }
+    }
+}
+
+impl UserLimits {
+    /// How many instances the user may have.
+    #[must_use]
+    pub fn instances_max(&self) -> u64 {
+        self.instances_max.unwrap_or(UNSET_INSTANCES_MAX)
     }
 }
 
@@ -80,7 +97,7 @@ impl Users {
         }
     }
 
-    fn instances_of(&self, user: UserId) -> impl Iterator<Item = InstanceId> {
+    pub(super) fn instances_of(&self, user: UserId) -> impl Iterator<Item = InstanceId> {
         self.instances.get(&user).into_iter().flatten().copied()
     }
 
@@ -133,6 +150,21 @@ impl Dispatcher {
         all
     }
 
+    /// Refuses a user another instance who has as many as are allowed. Costs time in proportion to
+    /// the user's instances only if there are so many.
+    pub(super) fn check_instances(&self, user: UserId) -> Result<(), RequestError> {
+        let Some(limits) = self.users.limits.get(&user) else { return Ok(()) };
+        let (known, instances_max) = (self.users.instances.get(&user), limits.instances_max());
+        if known.map_or(0, BTreeSet::len) as u64 >= instances_max {
+            // Some of these have expired and take no memory any more.
+            let instances = self.use_of(user).instances;
+            if instances >= instances_max {
+                return Err(RequestError::OverInstances { instances, instances_max });
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses a submission that is more than its instance's user may have.
     pub(super) fn check_quota(
         &self,
@@ -171,13 +203,15 @@ impl Dispatcher {
 
 /// Whose instances are, and who is a user.
 impl Dispatcher {
-    /// There is a user, who may have so much.
+    /// There is a user, who may have so much. Tasks and instances that are more than that stay.
     pub(super) fn set_user(&mut self, user: UserId, limits: UserLimits) {
         self.users.limits.insert(user, limits);
         let slots_max = limits.slots_max.map(milli);
         self.runnable.add_user(user, self.now);
         self.runnable.set_user(user, limits.share, slots_max, self.now);
         self.mark_all_runnable();
+        // Tasks that were held back may have room now.
+        self.reopen(user);
     }
 
     /// A user is no more: tasks of the user that have not ended are cancelled, unless they are

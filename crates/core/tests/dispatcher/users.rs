@@ -5,7 +5,7 @@ use falkon_core::dispatch::{
     Action, ConnectionId, Dispatcher, Event, InstanceOptions, Record, Reply, RequestError,
     Selection, UserLimits,
 };
-use falkon_core::limits::SHARE_HALF_MICROS;
+use falkon_core::limits::{SHARE_HALF_MICROS, UNSET_INSTANCES_MAX, VACANT_INSTANCE_MICROS};
 use falkon_core::task::{InstanceId, Resources, Submission, TaskClass, TaskId, Time, UserId};
 
 const ALICE: UserId = UserId(7);
@@ -50,6 +50,23 @@ impl World {
             Reply::Created(instance) => instance,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Whether a user is refused another instance, with how many there are and may be.
+    fn is_refused(&mut self, user: UserId) -> Option<(u64, u64)> {
+        let options = InstanceOptions::default();
+        match self.reply(Event::Create { connection: ConnectionId(user.0), request: 0, options }) {
+            Reply::Created(_) => None,
+            Reply::Refused(RequestError::OverInstances { instances, instances_max }) => {
+                Some((instances, instances_max))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn destroy(&mut self, instance: InstanceId) {
+        let event = Event::Destroy { connection: ConnectionId(7), request: 0, instance };
+        assert_eq!(self.reply(event), Reply::Done);
     }
 
     fn submit(&mut self, instance: InstanceId, submission: Submission) -> Reply {
@@ -175,6 +192,82 @@ fn slots_bound_what_is_in_flight_and_tasks_go_on_as_others_end() {
     sent(&mut world);
     let has = world.dispatcher.use_of(ALICE).slots_milli;
     assert!(has <= 3_000, "{has}");
+}
+
+#[test]
+fn a_quota_of_instances_refuses_more_until_some_are_gone() {
+    let limits = UserLimits { instances_max: Some(2), ..UserLimits::default() };
+    let mut world = World::new(limits);
+    let (one, _) = (world.create(ALICE), world.create(ALICE));
+    assert_eq!(world.is_refused(ALICE), Some((2, 2)));
+    world.destroy(one);
+    assert_eq!(world.is_refused(ALICE), None);
+    // What is more than a lowered quota stays.
+    let lower = UserLimits { instances_max: Some(1), ..limits };
+    world.handle(Event::UserSet { user: ALICE, limits: lower });
+    assert_eq!(world.is_refused(ALICE), Some((2, 1)));
+    let higher = UserLimits { instances_max: Some(3), ..limits };
+    world.handle(Event::UserSet { user: ALICE, limits: higher });
+    assert_eq!(world.is_refused(ALICE), None);
+    assert_eq!(world.is_refused(ALICE), Some((3, 3)));
+    // One without tasks whose client has been away for long makes room.
+    world.handle(Event::Closed { connection: ConnectionId(ALICE.0) });
+    world.handle(Event::SpeaksFor { connection: ConnectionId(ALICE.0), user: ALICE });
+    assert_eq!(world.is_refused(ALICE), Some((3, 3)));
+    world.now = world.now.after(VACANT_INSTANCE_MICROS);
+    assert_eq!(world.is_refused(ALICE), None);
+    assert_eq!(world.dispatcher.use_of(ALICE).instances, 3);
+    // Those of others, and those that have expired, do not count.
+    for _ in 0..UNSET_INSTANCES_MAX {
+        world.create(BOB);
+    }
+    let most = UNSET_INSTANCES_MAX;
+    assert_eq!(world.is_refused(BOB), Some((most, most)));
+    // Instances without tasks expire when nobody is there for them.
+    world.dispatcher.set_keep(Some(1_000_000));
+    world.handle(Event::Closed { connection: ConnectionId(BOB.0) });
+    while let Some((at, _)) = world.dispatcher.poll_timeout() {
+        world.now = at;
+        world.dispatcher.handle_timeout(at);
+        actions(&mut world.dispatcher);
+        if world.dispatcher.use_of(BOB).instances == 0 {
+            break;
+        }
+    }
+    world.handle(Event::SpeaksFor { connection: ConnectionId(BOB.0), user: BOB });
+    assert_eq!(world.is_refused(BOB), None);
+}
+
+#[test]
+fn limits_that_change_hold_for_what_comes_and_not_for_what_is_there() {
+    let limits = UserLimits { slots_max: Some(2), tasks_max: Some(10), ..UserLimits::default() };
+    let mut world = World::new(limits);
+    let instance = world.create(ALICE);
+    assert_eq!(world.submit(instance, of_cpus(10, 1)), accepted(0, 10));
+    world.handle(Event::Join { connection: NODE, join: executor(1, 16) });
+    let in_flight = |world: &mut World| {
+        orders(&mut world.dispatcher);
+        world.dispatcher.use_of(ALICE).slots_milli
+    };
+    assert_eq!(in_flight(&mut world), 2_000);
+    // Tasks that were held back go on at once.
+    let higher = UserLimits { slots_max: Some(6), ..limits };
+    world.handle(Event::UserSet { user: ALICE, limits: higher });
+    assert_eq!(in_flight(&mut world), 6_000);
+    // Tasks in flight stay, and no more are sent.
+    let lower = UserLimits { slots_max: Some(1), tasks_max: Some(4), ..limits };
+    world.handle(Event::UserSet { user: ALICE, limits: lower });
+    assert_eq!(in_flight(&mut world), 6_000);
+    assert_eq!(world.dispatcher.use_of(ALICE).tasks, 10);
+    let over = RequestError::OverTasks { queued: 10, wanted: 1, tasks_max: 4 };
+    assert_eq!(world.submit(instance, array(1)), Reply::Refused(over));
+    assert_eq!(
+        world.submit(instance, of_cpus(1, 2)),
+        Reply::Refused(RequestError::OverSlots { wanted: 2, slots_max: 1 })
+    );
+    world.handle(Event::UserSet { user: ALICE, limits: UserLimits::default() });
+    assert!(in_flight(&mut world) >= 10_000);
+    assert_eq!(world.submit(instance, array(1)), accepted(10, 1));
 }
 
 #[test]

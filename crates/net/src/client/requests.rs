@@ -1,7 +1,7 @@
 //! What a client asks of a dispatcher: a method for each request, with its errors.
 
 use super::{Client, ClientError, Pending, done, unexpected};
-use crate::secure::fill_randomly;
+use crate::secure::{Versions, fill_randomly};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::dispatch::{
     Access, Earlier, Explained, FoundObject, Holdings, Idle, InstanceOptions, LetGo, ObjectStatus,
@@ -13,7 +13,8 @@ use falkon_core::result::Stream;
 use falkon_core::tail::{OutputQuestion, Tail, TailQuestion};
 use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, TaskKey, UserId};
 use falkon_wire::message::{
-    BelowAsk, FromClient, RestartAsk, Status, TaskInfo, Ticket, ToClient, UserAsk, UserStatus,
+    BelowAsk, FromClient, RestartAsk, Status, TaskInfo, Ticket, ToClient, UserAsk, UserChange,
+    UserStatus,
 };
 use falkon_wire::provision::{ProvisionAsk, ProvisionStatus};
 use std::sync::{Arc, OnceLock};
@@ -50,16 +51,33 @@ impl Client {
             .await
     }
 
+    /// Asks something about users, if the session's protocol has it.
+    async fn ask_about_users(&self, ask: UserAsk) -> Result<ToClient, ClientError> {
+        let (spoken, since, newest) = (self.version, ask.since(), Versions::spoken().newest());
+        if spoken < since {
+            return Err(ClientError::Older { spoken, since, newest });
+        }
+        self.ask(|request| FromClient::User { request, ask }).await
+    }
+
     /// Adds a user, or asks for the access of one. Returns the user's number and the secret that
     /// opens the dispatcher for the user.
     ///
     /// # Errors
     /// The connection is lost, or the dispatcher refuses.
     pub async fn user_access(&self, ask: UserAsk) -> Result<(UserId, Vec<u8>), ClientError> {
-        match self.ask(|request| FromClient::User { request, ask }).await? {
+        match self.ask_about_users(ask).await? {
             ToClient::User { user, secret, .. } => Ok((user, secret.0)),
             _ => Err(ClientError::Protocol),
         }
+    }
+
+    /// Changes what a user may have.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn set_user(&self, name: String, change: UserChange) -> Result<(), ClientError> {
+        done(self.ask_about_users(UserAsk::Set { name, change }).await?)
     }
 
     /// Removes a user: the user's connections end. Tasks of the user that have not ended go on,
@@ -68,8 +86,7 @@ impl Client {
     /// # Errors
     /// The connection is lost, or the dispatcher refuses.
     pub async fn revoke_user(&self, name: String, keeps: bool) -> Result<(), ClientError> {
-        let ask = UserAsk::Revoke { name, keeps };
-        done(self.ask(|request| FromClient::User { request, ask }).await?)
+        done(self.ask_about_users(UserAsk::Revoke { name, keeps }).await?)
     }
 
     /// Lists the users.
@@ -77,8 +94,7 @@ impl Client {
     /// # Errors
     /// The connection is lost, or the dispatcher refuses.
     pub async fn users(&self) -> Result<Vec<UserStatus>, ClientError> {
-        let ask = UserAsk::List;
-        match self.ask(|request| FromClient::User { request, ask }).await? {
+        match self.ask_about_users(UserAsk::List).await? {
             ToClient::Users { users, .. } => Ok(users),
             _ => Err(ClientError::Protocol),
         }

@@ -1,6 +1,7 @@
 //! What a dispatcher says of itself, its instances, executors and tasks.
 
-use crate::codec::{wire_list, wire_struct};
+use super::UserStatus;
+use crate::codec::{DecodeError, Decoder, Wire, put_array, wire_list, wire_struct};
 use crate::provision::Coming;
 use falkon_core::collect::Unwritten;
 use falkon_core::data::stage::CacheState;
@@ -28,8 +29,52 @@ pub struct Status {
     /// Where to go on, if there are more instances or executors than one answer
     /// holds.
     pub next: Option<(u64, u64)>,
+    /// The users of whom the asker may know, if the question was about all instances.
+    pub users: Vec<UserStatus>,
 }
-wire_struct!(Status { version, started, now, instances, executors, coming, away, next });
+
+/// An array of what every version has, and of the users if there are any: version 8 of the
+/// protocol has none.
+impl Wire for Status {
+    const FIELDS: &'static [&'static str] =
+        &["version", "started", "now", "instances", "executors", "coming", "away", "next", "users"];
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let Status { version, started, now, instances, executors, coming, away, next, users } =
+            self;
+        put_array(out, Self::FIELDS.len() - usize::from(users.is_empty()));
+        version.encode(out);
+        started.encode(out);
+        now.encode(out);
+        instances.encode(out);
+        executors.encode(out);
+        coming.encode(out);
+        away.encode(out);
+        next.encode(out);
+        if !users.is_empty() {
+            users.encode(out);
+        }
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let count = from.array()?;
+        let all = Self::FIELDS.len();
+        if count != all && count != all - 1 {
+            return Err(DecodeError::Invalid("a status"));
+        }
+        Ok(Status {
+            version: Wire::decode(from)?,
+            started: Wire::decode(from)?,
+            now: Wire::decode(from)?,
+            instances: Wire::decode(from)?,
+            executors: Wire::decode(from)?,
+            coming: Wire::decode(from)?,
+            away: Wire::decode(from)?,
+            next: Wire::decode(from)?,
+            users: if count == all { Wire::decode(from)? } else { Vec::new() },
+        })
+    }
+}
 
 /// An instance.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -563,7 +563,8 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
     let version = "0.1.0".to_owned();
     let (now, coming, next) = (NOW.after(5), provision::coming(), Some((4, 300)));
     let away = standings();
-    let status = Status { version, started: NOW, now, instances, executors, coming, away, next };
+    let (started, users) = (NOW, Vec::new());
+    let status = Status { version, started, now, instances, executors, coming, away, next, users };
     let task = |name: Option<&str>, state: &str, argv: &[&str]| TaskInfo {
         task: TaskId(10),
         name: name.map(|name| name.as_bytes().to_vec()),

@@ -1,19 +1,21 @@
 //! A program that takes the place of a dispatcher that runs, in the same process.
 //!
 //! The dispatcher examines the program first: it must say that it is falkon, and, with the
-//! arguments of the one that runs and `--takes-over check`, that it can read the journal. Then the
-//! dispatcher stops as for `falkon stop`, and this process executes the program with
-//! `--takes-over serve`. The socket that it listens at is the program's standard input, so the
-//! port stays, and connections that are made meanwhile wait in the system's queue.
+//! arguments of the one that runs and `--takes-over check`, that it can read the journal, the users,
+//! the provisioner's record and a relay's notes. Then the dispatcher stops as for `falkon stop`, and
+//! this process executes the program with `--takes-over serve`. The socket that it listens at is the
+//! program's standard input, so the port stays, and connections that are made meanwhile wait in the
+//! system's queue.
 
 use super::StartArgs;
 use crate::exit::{Exit, Runtime};
 use crate::query::print;
 use crate::service::{log, log_to_stderr};
 use clap::ValueEnum;
-use falkon_dispatcher::journal::{ReplayError, look};
-use falkon_dispatcher::{Handle, RestartRequest, check_journal};
+use falkon_dispatcher::{Handle, RestartRequest, check_journal, check_users};
 use falkon_net::secure::Versions;
+use falkon_provision::check_record;
+use falkon_relay::check_notes;
 use rustix::process::{Pid, WaitOptions, waitpid};
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -48,8 +50,6 @@ const THREADS_MS_MAX: u64 = 1000;
 const DELETED: &str = " (deleted)";
 /// The running program, also if its file is gone.
 const RUNNING: &str = "/proc/self/exe";
-/// The relay's own journal in its directory.
-const RELAY_DIRECTORY: &str = "relay";
 
 /// Part of a program in a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -289,10 +289,10 @@ impl Successor {
 /// Says whether this program can take over in `dir`, and changes nothing there.
 pub(super) fn check(args: &StartArgs, dir: &Path, is_relay: bool) -> Result<Exit, Exit> {
     check_journal(&dir.join("journal"), args.salvage).map_err(Exit::failure)?;
-    let notes = dir.join(RELAY_DIRECTORY);
-    if is_relay && notes.exists() {
-        // Their form goes with the version of their files.
-        look(&notes, args.salvage, |_| Ok::<(), ReplayError>(())).map_err(Exit::failure)?;
+    check_users(dir).map_err(Exit::failure)?;
+    check_record(&dir.join(super::PROVISION_DIRECTORY)).map_err(Exit::failure)?;
+    if is_relay {
+        check_notes(dir).map_err(Exit::failure)?;
     }
     let (version, spoken) = (env!("CARGO_PKG_VERSION"), Versions::spoken());
     let (oldest, newest) = (spoken.oldest(), spoken.newest());

@@ -5,10 +5,10 @@ use super::super::board::{Board, Key, News, Order};
 use super::draw;
 use crate::query::Action;
 use falkon_core::data::stage::{CacheState, Count, Usage};
-use falkon_core::dispatch::Standing;
+use falkon_core::dispatch::{Standing, UserLimits, UserUse};
 use falkon_core::result::Counts;
 use falkon_core::task::{ExecutorId, InstanceId, Resources, Time};
-use falkon_wire::message::{CacheStatus, ExecutorStatus, InstanceStatus, Status};
+use falkon_wire::message::{CacheStatus, ExecutorStatus, InstanceStatus, Status, UserStatus};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
@@ -113,6 +113,36 @@ fn the_tree_of_relays_takes_the_place_of_the_executors() {
     assert!(lines[23].contains("tab instances"));
     // The last relay goes while its list is shown.
     board.take(News::Status(status(71, 500_000)));
+    assert!(screen(&board, (80, 24)).iter().any(|line| line.contains(" executors: 3 ")));
+}
+
+#[test]
+fn users_take_the_place_of_the_executors_where_there_are_some() {
+    let limits = UserLimits { share: 2, slots_max: Some(64), ..UserLimits::default() };
+    let has = UserUse { slots_milli: 6500, ..UserUse::default() };
+    let user = UserStatus { name: "alice".to_owned(), limits, has, ..UserStatus::default() };
+    let mut told = status(60, 500_000);
+    told.instances[0].user = "alice".to_owned();
+    told.users = vec![user];
+    let mut board = Board::default();
+    board.take(News::Status(told));
+    board.press(Key::OtherList);
+    assert!(screen(&board, (80, 24))[23].contains("tab users"));
+    board.press(Key::OtherList);
+    board.press(Key::Down);
+    let lines = screen(&board, (80, 24));
+    let users = lines.iter().position(|line| line.contains(" users: 2 ")).unwrap();
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let shown: Vec<String> = lines[users + 1..][..3].iter().map(|line| words(line)).collect();
+    let expected = [
+        "SHARE USER INSTANCES QUEUED RUNNING DONE FAILED CPUS",
+        "2 alice 1 999499994 6 499997 3 6.5/64",
+        "1 owner 1 999998994 6 997 3",
+    ];
+    assert_eq!(shown, expected, "{}", lines.join("\n"));
+    assert!(lines[23].contains("tab instances"));
+    // The last user goes while the list is shown.
+    board.take(News::Status(status(61, 500_000)));
     assert!(screen(&board, (80, 24)).iter().any(|line| line.contains(" executors: 3 ")));
 }
 

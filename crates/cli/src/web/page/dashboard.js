@@ -245,6 +245,19 @@
   };
   at("instances-form").addEventListener("input", () => { instancePager.from = 0; showInstances().catch(report); });
 
+  const userTable = new Table(at("users-table"), [
+    { title: "Name", kind: "name", text: (one) => one.name },
+    { title: "State", kind: "text", text: (one) => one.revoked ? "revoked" : "", look: (one) => one.revoked ? "warn" : "" },
+    { title: "Share", text: (one) => count(one.share) },
+    { title: "Instances", text: (one) => count(one.instances) },
+    { title: "Queued", text: (one) => count(one.queued) },
+    { title: "Running", text: (one) => count(one.running) },
+    { title: "Done", text: (one) => count(one.done) },
+    { title: "Failed", text: (one) => count(one.failed), look: (one) => one.failed ? "bad" : "" },
+    { title: "CPUs", text: (one) => one.cpus === null ? "–"
+      : one.cpus_max === null ? few(one.cpus) : `${few(one.cpus)} of ${count(one.cpus_max)}` },
+  ], "No users: falkon user add makes one.");
+
   const executorTable = new Table(at("executors-table"), [
     { title: "ID", text: (one) => one.id },
     { title: "Name", kind: "name", text: (one) => one.name, act: (one) => tasksOf({ executor: one.name }) },
@@ -573,6 +586,8 @@
     bar(tasks);
     at("no-events").hidden = events.kept;
     showInstances(board.instances).catch(report);
+    at("users").hidden = board.users.length === 0;
+    userTable.show(board.users, (one) => one.name);
     failureTable.show(failures.shown, (one) => [one.instance, one.command, one.how, one.message].join("\n"));
     at("failures-note").textContent = failures.classes > failures.shown.length || failures.others
       ? `${count(failures.classes)} kinds of failures; the ${failures.shown.length} that most tasks have. ` +

@@ -192,6 +192,12 @@ impl Lifetimes {
         Some(id)
     }
 
+    /// Whether an instance has been without a client for long enough to make room.
+    fn is_vacant(&self, now: Time, id: InstanceId) -> bool {
+        let since = self.lives.get(&id).and_then(|life| life.vacant);
+        since.is_some_and(|since| since.after(VACANT_INSTANCE_MICROS) <= now)
+    }
+
     /// Has an instance looked at when it can expire at the earliest.
     fn check_again(&mut self, now: Time, id: InstanceId) {
         let Some(life) = self.lives.get_mut(&id) else { return };
@@ -439,6 +445,11 @@ impl Instances {
                 return Some(id);
             }
         }
+    }
+
+    /// Whether an instance without tasks has had no client for long enough to make room.
+    pub(in crate::dispatch) fn is_vacant(&self, now: Time, id: InstanceId) -> bool {
+        self.lifetimes.is_vacant(now, id) && self[&id].tasks.total() == 0
     }
 
     /// Remembers that an instance has expired. Returns the one that is

@@ -140,6 +140,7 @@ impl World {
             self.data_fault();
         }
         self.hold_or_let_go();
+        self.change_users();
         let ids: Vec<u64> = self.links.keys().copied().collect();
         match self.rng.below(6) {
             0 | 1 if self.faults.cuts && !ids.is_empty() => {

@@ -12,6 +12,8 @@ use falkon_core::task::{InstanceId, UserId};
 pub(super) struct Users {
     limits: Vec<(UserId, UserLimits)>,
     of_client: Vec<UserId>,
+    /// Changes of what users may have, beside the least quota of slots that every task fits.
+    changes: Option<(Rng, u64)>,
 }
 
 impl Users {
@@ -35,7 +37,7 @@ impl Users {
         let limits = limits.collect();
         // 0 is the owner.
         let of_client = plans.iter().map(|_| UserId(rng.below(count + 1))).collect();
-        Users { limits, of_client }
+        Users { limits, of_client, changes: Some((rng, most)) }
     }
 }
 
@@ -45,6 +47,23 @@ impl World {
         for (user, limits) in self.users.limits.clone() {
             self.dispatcher.handle(self.now, Event::UserSet { user, limits });
         }
+    }
+
+    /// The owner changes what a user may have.
+    pub(super) fn change_users(&mut self) {
+        let Users { limits, changes, .. } = &mut self.users;
+        let Some((rng, most)) = changes.as_mut().filter(|_| !limits.is_empty()) else { return };
+        if rng.percent(70) {
+            return;
+        }
+        let at = rng.below(limits.len() as u64) as usize;
+        let (user, own) = &mut limits[at];
+        own.share = 1 + rng.below(4) as u32;
+        own.slots_max = rng.percent(70).then(|| *most + rng.below(4));
+        let event = Event::UserSet { user: *user, limits: *own };
+        self.note(|| format!("{event:?}"));
+        self.dispatcher.handle(self.now, event);
+        self.drain();
     }
 
     /// A client has connected: it speaks for its user.

@@ -4,6 +4,7 @@ use super::data::{cache_status, unwritten};
 use super::relays::standings;
 use super::{
     bytes, counts, executor, finished, instance, number, provision, resources, task, text, time,
+    users,
 };
 use falkon_core::dispatch::{Explained, Obstacle, Offering};
 use falkon_wire::message::{
@@ -87,10 +88,10 @@ fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
 
 pub(super) fn status() -> impl Strategy<Value = Status> {
     let next = option::of((number(), number()));
-    let coming = (vec(provision::coming(), 0..3), standings());
+    let coming = (vec(provision::coming(), 0..3), standings(), vec(users::status(), 0..3));
     let lists = (vec(instance_status(), 0..4), vec(executor_status(), 0..4), next);
     (text(), time(), time(), lists, coming).prop_map(
-        |(version, started, now, (instances, executors, next), (coming, away))| Status {
+        |(version, started, now, (instances, executors, next), (coming, away, users))| Status {
             version,
             started,
             now,
@@ -99,6 +100,7 @@ pub(super) fn status() -> impl Strategy<Value = Status> {
             coming,
             away,
             next,
+            users,
         },
     )
 }

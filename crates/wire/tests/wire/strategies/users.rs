@@ -4,16 +4,45 @@ use super::{bytes, number, text};
 use falkon_core::dispatch::{RequestError, UserLimits, UserUse};
 use falkon_core::task::UserId;
 use falkon_wire::hidden::Hidden;
-use falkon_wire::message::{FromClient, Refusal, ToClient, UserAsk, UserError, UserStatus};
+use falkon_wire::message::{
+    FromClient, QuotaChange, Refusal, ToClient, UserAsk, UserChange, UserError, UserStatus,
+};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
 fn limits() -> impl Strategy<Value = UserLimits> {
     let most = || option::of(number());
-    (any::<u32>(), most(), most(), most()).prop_map(|(share, tasks_max, slots_max, bytes_max)| {
-        UserLimits { share, tasks_max, slots_max, bytes_max }
-    })
+    (any::<u32>(), most(), most(), most(), most()).prop_map(
+        |(share, tasks_max, slots_max, bytes_max, instances_max)| UserLimits {
+            share,
+            tasks_max,
+            slots_max,
+            bytes_max,
+            instances_max,
+        },
+    )
+}
+
+fn change() -> impl Strategy<Value = UserChange> {
+    let quota = || {
+        prop_oneof![
+            Just(QuotaChange::Keep),
+            Just(QuotaChange::Lift),
+            number().prop_map(QuotaChange::Set)
+        ]
+    };
+    let quotas = (quota(), quota(), quota(), quota());
+    (option::of(any::<u32>()), quotas, option::of(any::<bool>())).prop_map(
+        |(share, (tasks_max, slots_max, bytes_max, instances_max), sees_all)| UserChange {
+            share,
+            tasks_max,
+            slots_max,
+            bytes_max,
+            instances_max,
+            sees_all,
+        },
+    )
 }
 
 pub(super) fn request() -> impl Strategy<Value = FromClient> {
@@ -26,11 +55,12 @@ pub(super) fn request() -> impl Strategy<Value = FromClient> {
         text().prop_map(|name| UserAsk::Access { name }),
         (text(), any::<bool>()).prop_map(|(name, keeps)| UserAsk::Revoke { name, keeps }),
         Just(UserAsk::List),
+        (text(), change()).prop_map(|(name, change)| UserAsk::Set { name, change }),
     ];
     (number(), ask).prop_map(|(request, ask)| FromClient::User { request, ask })
 }
 
-fn status() -> impl Strategy<Value = UserStatus> {
+pub(super) fn status() -> impl Strategy<Value = UserStatus> {
     let has = (number(), number(), number(), number()).prop_map(
         |(instances, tasks, slots_milli, bytes)| UserUse { instances, tasks, slots_milli, bytes },
     );
@@ -65,6 +95,9 @@ pub(super) fn over() -> impl Strategy<Value = RequestError> {
         }),
         (number(), number())
             .prop_map(|(wanted, slots_max)| RequestError::OverSlots { wanted, slots_max }),
+        (number(), number()).prop_map(|(instances, instances_max)| {
+            RequestError::OverInstances { instances, instances_max }
+        }),
         (number(), number())
             .prop_map(|(kept_bytes, bytes_max)| RequestError::OverBytes { kept_bytes, bytes_max }),
     ]
@@ -81,6 +114,8 @@ pub(super) fn refusal() -> impl Strategy<Value = Refusal> {
         any::<u32>().prop_map(|share_max| UserError::Limits { share_max }),
         number().prop_map(|users_max| UserError::TooMany { users_max }),
         text().prop_map(UserError::File),
+        number().prop_map(|instances_max| UserError::Instances { instances_max }),
+        Just(UserError::Busy),
     ];
     prop_oneof![text().prop_map(Refusal::OwnerOnly), error.prop_map(Refusal::User)]
 }
