@@ -189,13 +189,13 @@ impl Link {
             return Ok(());
         }
         match Up::decode(frame).ok_or("it said what makes no sense")? {
-            Up::Opened { connection, role, peer } => {
+            Up::Opened { connection, role, version, peer } => {
                 self.handle.connections.fetch_add(1, Ordering::Relaxed);
                 self.roles.insert(connection, role);
                 let backlog = Backlog::default();
                 self.say(Word::Opened(connection, backlog.clone()));
                 let end = HeldEnd { connection, words: self.words.clone() };
-                let peer = Peer::held(role, peer, backlog, end);
+                let peer = Peer::held((role, version), peer, backlog, end);
                 bundle.push(Inbound::Opened { connection, peer });
             }
             Up::Refused { kind, why, .. } => {

@@ -17,7 +17,7 @@ const WRITE_MESSAGES_MAX: usize = 1024;
 /// Starts the reader and the writer of a connection.
 pub(super) fn spawn(
     connection: ConnectionId,
-    role: Role,
+    (role, version): (Role, u16),
     name: String,
     reader: FrameReader,
     writer: FrameWriter,
@@ -29,6 +29,7 @@ pub(super) fn spawn(
     let backlog = Backlog::default();
     let peer = Peer {
         role,
+        version,
         name,
         instances: Known::default(),
         answers: Waiting::default(),

@@ -11,6 +11,7 @@ use falkon_net::secure::{
     AcceptError, Acceptor, FrameReader, FrameWriter, Identity, RefusedKind, Role, Session,
 };
 use falkon_provision::{Setup, SetupError};
+use falkon_wire::message::PROTOCOL_VERSION;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,15 +53,15 @@ impl Handle {
         self.identity.as_ref()
     }
 
-    /// Adds a connection whose peer has proved to be of `role`.
+    /// Adds a connection within this process, whose peer has proved to be of `role`.
     pub fn attach(&self, role: Role, peer: &str, reader: FrameReader, writer: FrameWriter) {
-        self.attach_at(None, role, peer, reader, writer);
+        self.attach_at(None, (role, PROTOCOL_VERSION), peer, reader, writer);
     }
 
     fn attach_at(
         &self,
         place: Option<OwnConnection>,
-        role: Role,
+        role: (Role, u16),
         peer: &str,
         reader: FrameReader,
         writer: FrameWriter,
@@ -107,7 +108,8 @@ impl Handle {
             tokio::spawn(async move {
                 let known = |role| std::future::ready(handle.doors.let_in(role));
                 match acceptor.accept_at(entrant, stream, known).await {
-                    Ok(Session { role, peer, reader, writer, .. }) => {
+                    Ok(Session { role, peer, version, reader, writer, .. }) => {
+                        let role = (role, version);
                         handle.attach_at(Some(place), role, &peer, reader, writer);
                     }
                     Err(error) => handle.refused(&error),

@@ -14,7 +14,7 @@ use crate::secure::{
 use falkon_core::dispatch::{Delivery, RequestError};
 use falkon_core::task::InstanceId;
 use falkon_wire::codec::Wire;
-use falkon_wire::message::{FromClient, Refusal, ToClient};
+use falkon_wire::message::{ALTERNATIVES_SINCE, FromClient, PROTOCOL_VERSION, Refusal, ToClient};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -43,6 +43,15 @@ pub enum ClientError {
     /// The dispatcher refused.
     #[error("the dispatcher refused: {0}")]
     Refused(#[source] Refusal),
+    /// The dispatcher is of a release that does not know what was asked for.
+    #[error(
+        "the dispatcher speaks protocol {theirs} and cannot place tasks with alternatives (--or): \
+         upgrade it to a release that speaks protocol {ALTERNATIVES_SINCE}, as this one does"
+    )]
+    NoAlternatives {
+        /// The version that it speaks.
+        theirs: u16,
+    },
     /// The dispatcher answered another question.
     #[error("the dispatcher's answer does not fit the request")]
     Protocol,
@@ -55,7 +64,9 @@ impl ClientError {
         match self {
             ClientError::Connect(error) => error.is_transient(),
             ClientError::Lost => true,
-            ClientError::Refused(_) | ClientError::Protocol => false,
+            ClientError::Refused(_)
+            | ClientError::NoAlternatives { .. }
+            | ClientError::Protocol => false,
         }
     }
 }
@@ -73,6 +84,8 @@ struct Waiting {
 pub struct Client {
     queue: mpsc::Sender<FromClient>,
     waiting: Arc<Mutex<Waiting>>,
+    /// The protocol version that both sides speak.
+    version: u16,
 }
 
 /// Results as they come.
@@ -103,16 +116,17 @@ impl Client {
     ) -> Result<(Client, Deliveries), ClientError> {
         let session =
             connect(access, role, Versions::spoken()).await.map_err(ClientError::Connect)?;
-        Ok(Client::over(session.reader, session.writer))
+        let (client, deliveries) = Client::over(session.reader, session.writer);
+        Ok((Client { version: session.version, ..client }, deliveries))
     }
 
-    /// Uses a connection that is established already.
+    /// Uses a connection that is established already, in this release's newest version.
     #[must_use]
     pub fn over(reader: FrameReader, writer: FrameWriter) -> (Client, Deliveries) {
         let (queue, requests) = mpsc::channel(REQUESTS_QUEUED_MAX);
         let (deliver, deliveries) = mpsc::channel(DELIVERIES_QUEUED_MAX);
         let waiting = Arc::new(Mutex::new(Waiting::default()));
-        let client = Client { queue, waiting: waiting.clone() };
+        let client = Client { queue, waiting: waiting.clone(), version: PROTOCOL_VERSION };
         tokio::spawn(async move {
             tokio::select! {
                 () = read(reader, waiting.clone(), deliver) => {}

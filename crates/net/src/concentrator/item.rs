@@ -18,6 +18,8 @@ pub enum Up {
         connection: ConnectionId,
         /// The role.
         role: Role,
+        /// The protocol version that both sides speak on it.
+        version: u16,
         /// The address of the peer.
         peer: String,
     },
@@ -112,9 +114,10 @@ impl Up {
     /// Appends the item's bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Up::Opened { connection, role, peer } => {
+            Up::Opened { connection, role, version, peer } => {
                 head(out, 0, *connection);
                 out.extend_from_slice(&role.encode());
+                out.extend_from_slice(&version.to_le_bytes());
                 out.extend_from_slice(peer.as_bytes());
             }
             Up::Refused { connection, kind, why } => {
@@ -148,8 +151,10 @@ impl Up {
         let (kind, connection, rest) = split_head(bytes)?;
         Some(match kind {
             0 => {
-                let (role, peer) = rest.split_first_chunk()?;
-                Up::Opened { connection, role: Role::decode(*role)?, peer: text(peer) }
+                let (role, rest) = rest.split_first_chunk()?;
+                let (version, peer) = rest.split_first_chunk()?;
+                let (role, version) = (Role::decode(*role)?, u16::from_le_bytes(*version));
+                Up::Opened { connection, role, version, peer: text(peer) }
             }
             1 => {
                 let (kind, why) = rest.split_first()?;
@@ -215,8 +220,9 @@ mod tests {
     fn up() -> impl Strategy<Value = Up> {
         let connection = || any::<u64>().prop_map(ConnectionId);
         prop_oneof![
-            (connection(), role(), any::<String>())
-                .prop_map(|(connection, role, peer)| Up::Opened { connection, role, peer }),
+            (connection(), role(), any::<u16>(), any::<String>()).prop_map(
+                |(connection, role, version, peer)| Up::Opened { connection, role, version, peer }
+            ),
             (connection(), proptest::sample::select(&RefusedKind::ALL[..]), any::<String>())
                 .prop_map(|(connection, kind, why)| Up::Refused { connection, kind, why }),
             (connection(), any::<u32>())

@@ -255,14 +255,14 @@ impl Shared {
 
     /// Holds a connection until it is over.
     async fn hold(&self, connection: ConnectionId, session: Session) {
-        let Session { role, peer, reader, writer, .. } = session;
+        let Session { role, peer, version, reader, writer, .. } = session;
         // In boxes: what an asynchronous function is given is in its future twice.
         let (mut reader, writer) = (Box::new(reader), Box::new(writer));
         let frames = Arc::new(Frames::default());
         let (hang_up, hung_up) = oneshot::channel();
         let tell = Peer { tell: frames.clone(), hang_up: Some(hang_up) };
         locked(&self.peers).insert(connection, tell);
-        self.upstream.put(&Up::Opened { connection, role, peer });
+        self.upstream.put(&Up::Opened { connection, role, version, peer });
         let why = tokio::select! {
             why = self.read(connection, role, &mut reader) => why,
             why = self.write(connection, writer, &frames) => why,

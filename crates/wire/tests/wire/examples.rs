@@ -318,6 +318,7 @@ fn detail() -> Option<Arc<Detail>> {
             disk_max_bytes: Some(2 << 30),
         }),
         executor: "site-a/node-7".to_owned(),
+        alternative: 0,
     }))
 }
 
@@ -664,6 +665,7 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
     let serves = Serving { address: "node7:40001".to_owned(), fingerprint: vec![0xab; 32] };
     let join = Join {
         gangs: Vec::new(),
+        alternatives: Vec::new(),
         serves: None,
         cache: CacheRoom { object_bytes: 5 << 30, lent_bytes: 0, mounts: true },
         lease: Lease::default(),

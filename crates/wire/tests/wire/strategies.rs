@@ -20,7 +20,8 @@ use data::{
 };
 use details::{cause, counts, detail};
 use falkon_core::dispatch::{
-    Assigned, BatchId, Delivery, Held, Join, Lease, Order, Prepare, RequestError, Selection, Update,
+    Assigned, BatchId, Delivery, Held, HeldAlternative, Join, Lease, Order, Prepare, RequestError,
+    Selection, Update,
 };
 use falkon_core::result::{Finished, Outcome, Report, Stream, Tries};
 use falkon_core::task::{
@@ -122,11 +123,14 @@ any_of! {
     i32: signed();
     bool: any::<bool>();
     Vec<(String, u64)>: vec((text(), number()), 0..3);
+    Vec<Resources>: vec(resources(), 0..4);
 }
 
 /// Classes with any value in each of their fields, whichever these are.
 macro_rules! any_class {
-    (TaskClass $fields:tt) => { any_class!(@struct TaskClass $fields); };
+    (TaskClass { $($field:ident),* $(,)? } later { $($later:ident),* }) => {
+        any_class!(@struct TaskClass { $($field,)* $($later),* });
+    };
     (Resources $fields:tt) => { any_class!(@struct Resources $fields); };
     (@struct $type:ident { $($field:ident),* $(,)? }) => {
         impl Any for $type {
@@ -519,7 +523,9 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
 }
 
 pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
-    let before = (vec(held(), 0..5), vec(report(), 0..5), vec(gang(), 0..3));
+    let said =
+        (held(), small()).prop_map(|(held, alternative)| HeldAlternative { held, alternative });
+    let before = (vec(held(), 0..5), vec(report(), 0..5), vec(gang(), 0..3), vec(said, 0..3));
     let lease =
         (option::of(number()), option::of(number())).prop_map(|(allocation, leaves_in_micros)| {
             let allocation = allocation.map(AllocationId);
@@ -527,8 +533,9 @@ pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
         });
     let join =
         (number(), text(), resources(), before, (option::of(serving()), cache_room(), lease));
-    let join = join.prop_map(
-        |(incarnation, name, capacity, (held, reports, gangs), (serves, cache, lease))| Join {
+    let join = join.prop_map(|(incarnation, name, capacity, before, (serves, cache, lease))| {
+        let (held, reports, gangs, alternatives) = before;
+        Join {
             incarnation,
             name,
             capacity,
@@ -538,8 +545,9 @@ pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
             cache,
             lease,
             gangs,
-        },
-    );
+            alternatives,
+        }
+    });
     let flags = (any::<bool>(), any::<bool>());
     let staged = (vec(held(), 0..5), vec(held(), 0..5));
     let tasks = (vec(report(), 0..20), vec(held(), 0..5), staged);
