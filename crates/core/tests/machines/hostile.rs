@@ -352,7 +352,6 @@ fn order() -> impl Strategy<Value = Order> {
                 forget,
                 discard,
                 gangs: Vec::new(),
-                alternatives: Vec::new(),
                 leave: acknowledged % 2 == 1,
                 heartbeat_micros: recall,
             },
