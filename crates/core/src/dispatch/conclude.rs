@@ -42,8 +42,12 @@ impl Dispatcher {
         }
         let tries = run.counted();
         let anew = {
-            let waits = self.instances[&report.instance].need_of_class(run.first, run.class);
-            let need = &self.needs[waits.unwrap_or(run.need)];
+            // Another executor may have room for another alternative.
+            let of_class = match run.alternative {
+                0 => None,
+                _ => self.instances[&report.instance].need_of_class(run.first, run.class),
+            };
+            let need = &self.needs[of_class.unwrap_or(run.need)];
             self.fleet.is_tried_anew(id, report.outcome, tries, need)
         };
         let instance = &self.instances[&report.instance];

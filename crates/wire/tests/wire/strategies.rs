@@ -646,7 +646,7 @@ pub(crate) fn template() -> impl Strategy<Value = Template> {
 /// its tag first.
 fn draws_every_variant<T: Wire>(strategy: impl Strategy<Value = T>) {
     let mut runner = TestRunner::deterministic();
-    let mut tags: Vec<u8> = (0..1000)
+    let mut tags: Vec<u8> = (0..4000)
         .map(|_| strategy.new_tree(&mut runner).unwrap().current().to_bytes()[1])
         .collect();
     tags.sort_unstable();
