@@ -352,8 +352,8 @@ pub const UPDATE_NAMED_BYTES_MAX: u64 = 1 << 20;
 /// Runs of tasks that an executor has when it connects, in that message; of more,
 /// tasks that wait are dropped, and come again with an order.
 pub const JOIN_RUNS_MAX: usize = 1 << 18;
-/// Runs of those tasks of which an executor says which alternative they have; of more, dispatchers
-/// that do not know take the first.
+/// Runs of tasks of which an executor that connects says which alternative they have; for those of
+/// more runs, a dispatcher that does not know takes the first.
 pub const JOIN_ALTERNATIVES_MAX: usize = 1 << 14;
 /// Reports an executor may hold unacknowledged before it starts nothing more.
 pub const HELD_REPORTS_MAX: usize = JOIN_RUNS_MAX / 2;

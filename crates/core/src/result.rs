@@ -240,7 +240,7 @@ pub struct Detail {
     /// The executor that ran it, where that is below relays and the task was for that executor
     /// alone: the names of the relays on the way to it and its own, with slashes between.
     pub executor: String,
-    /// Which one of several alternatives of its class it had, from 1; 0 if there is one alone.
+    /// The number of the alternative of its class that it had, from 1; 0 if there is one alone.
     pub alternative: u32,
 }
 

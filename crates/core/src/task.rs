@@ -154,11 +154,11 @@ pub struct TaskClass {
     /// A task that takes far longer than others like it may run a second time at the same
     /// time, on another executor: `dispatch/speculation.rs`.
     pub speculate: bool,
-    /// What each task may hold instead of `resources`, the preferred first:
+    /// The resources that each task may hold instead of `resources`, the preferred first:
     /// `task/alternatives.rs`.
     pub alternatives: Vec<Resources>,
-    /// On its way to executors: which one of several alternatives its resources are, from 1; 0 if
-    /// there is none other.
+    /// The number of the alternative that its resources are, from 1, on the way to executors; 0 if
+    /// there is one alone.
     pub alternative: u32,
 }
 

@@ -6,7 +6,7 @@ use falkon_core::task::{MILLI, Resources, TaskClass};
 /// variables are not set.
 const THREADS: &str = "OMP_NUM_THREADS";
 
-/// Which one of several alternatives of its class a task has, from 0.
+/// The variable with the number of a task's alternative, from 0.
 const ALTERNATIVE: &str = "FALKON_ALTERNATIVE";
 
 /// A variable of a task's environment, and its value.
@@ -53,7 +53,8 @@ impl Granted {
     }
 }
 
-/// What tells a task which one of several alternatives it has; nothing if there is one alone.
+/// The variable that tells a task which of several alternatives it has; none if there is one
+/// alone.
 pub(super) fn alternative(class: &TaskClass) -> Option<Variable> {
     let number = class.alternative.checked_sub(1)?;
     Some((ALTERNATIVE.into(), number.to_string().into_bytes()))

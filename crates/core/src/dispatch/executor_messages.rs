@@ -66,7 +66,7 @@ pub struct Held {
 pub struct HeldAlternative {
     /// The tasks.
     pub held: Held,
-    /// Which alternative they have, from 1.
+    /// The number of their alternative, from 1.
     pub alternative: u32,
 }
 
@@ -193,6 +193,6 @@ pub struct Join {
     pub lease: Lease,
     /// The gangs that it holds.
     pub gangs: Vec<GangKey>,
-    /// Those of the tasks it has that are of classes with alternatives.
+    /// The tasks it has of classes with alternatives.
     pub alternatives: Vec<HeldAlternative>,
 }

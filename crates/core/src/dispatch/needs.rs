@@ -42,8 +42,8 @@ pub(super) struct Need {
     pub(super) data: DataNeed,
     /// How many executors run each of the tasks together: at least one.
     pub(super) nodes: u32,
-    /// What they may hold instead of `resources`, the preferred first. Tasks that were sent have
-    /// a need without: `dispatch/alternatives.rs`.
+    /// The resources that they may hold instead, the preferred first. Tasks that were sent have a
+    /// need without: `dispatch/alternatives.rs`.
     pub(super) others: Vec<Resources>,
 }
 
@@ -73,7 +73,7 @@ impl Need {
         !self.others.is_empty()
     }
 
-    /// What its tasks may hold, the preferred first.
+    /// The resources that its tasks may hold, the preferred first.
     pub(super) fn requests(&self) -> impl Iterator<Item = &Resources> {
         std::iter::once(&self.resources).chain(&self.others)
     }

@@ -50,7 +50,7 @@ impl Executor {
         }
     }
 
-    /// Those of the tasks that it has started, and of those that wait, which have alternatives.
+    /// The started and the waiting tasks that have one of several alternatives.
     pub(super) fn held_alternatives(&self) -> Vec<HeldAlternative> {
         let running = self.running.iter().map(|(key, run)| {
             let (instance, first, count, tries) = (key.instance, key.task, run.count, run.tries);

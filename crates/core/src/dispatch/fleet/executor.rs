@@ -36,7 +36,7 @@ pub(in crate::dispatch) struct InFlight {
     pub(in crate::dispatch) batch: BatchId,
     pub(in crate::dispatch) class: u32,
     pub(in crate::dispatch) need: NeedId,
-    /// Which one of several alternatives of their class that is, from 1; 0 if it has one alone.
+    /// The number of that alternative of their class, from 1; 0 if it has one alone.
     pub(in crate::dispatch) alternative: u32,
     /// The tries of these tasks when they were assigned: they name the attempt.
     pub(in crate::dispatch) tries: Tries,
