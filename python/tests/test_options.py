@@ -206,7 +206,7 @@ class Options(unittest.TestCase):
             self.assertEqual(took.submit(abs, -1).result(60), 1)
             self.assertEqual(list(took.map(abs, [-1, -2])), [1, 2])
             tape = {"resources": {"tape": 1}, "alternatives": [{"cpus": 0.5, "memory": "1MB"}]}
-            took = executor.options(**tape).submit(os.environ.get, "FALKON_ALTERNATIVE")
+            took = executor.options(**tape).submit(os.getenv, "FALKON_ALTERNATIVE")
             self.assertEqual(took.result(60), "1")
         for wrong in (0, 1.5, "two", 1 << 20):
             with self.assertRaisesRegex(ValueError, "max_workers"):
