@@ -40,6 +40,7 @@ use crate::gang::{GangAction, GangKey, GangStart};
 use crate::heartbeats::Heartbeats;
 use crate::limits::{BACKFILL_RUNS_MAX, RESERVE_AFTER_MICROS};
 use crate::result::{Detail, Outcome, ResourceUsage, Tries};
+use crate::seldom::Seldom;
 use crate::task::{AllocationId, InstanceId, Kind, Resources, Rows, TaskClass, TaskId, Time};
 use bundle::Call;
 use chains::{Chains, Follower, Leader};
@@ -309,7 +310,7 @@ pub struct Executor {
     deadlines: BTreeSet<(Time, TaskKey)>,
     chains: Chains,
     updates: Updates,
-    overflows: Overflows,
+    overflows: Seldom<Overflows>,
     heartbeats: Heartbeats,
     startable: bool,
     /// The cache, and what tasks have to do with it.
@@ -317,8 +318,8 @@ pub struct Executor {
     collecting: Collecting,
     entrusting: Entrusting,
     entrusted: Entrusted,
-    streams: Streams,
-    gangs: Gangs,
+    streams: Seldom<Streams>,
+    gangs: Seldom<Gangs>,
     actions: VecDeque<Action>,
 }
 
@@ -344,15 +345,15 @@ impl Executor {
             deadlines: BTreeSet::new(),
             chains: Chains::default(),
             updates: Updates::default(),
-            overflows: Overflows::default(),
+            overflows: Seldom::default(),
             heartbeats: Heartbeats::new(Time::default()),
             startable: false,
             data: None,
             collecting: Collecting::new(CollectOptions::default()),
             entrusting: Entrusting::default(),
             entrusted: Entrusted::new(CollectOptions::default().delay_micros_max),
-            streams: Streams::default(),
-            gangs: Gangs::default(),
+            streams: Seldom::default(),
+            gangs: Seldom::default(),
             actions: VecDeque::new(),
         }
     }
@@ -457,7 +458,9 @@ impl Executor {
         self.departure.restart();
         self.heartbeats = Heartbeats::new(self.now);
         self.tell_data_anew();
-        self.overflows.tell_anew();
+        if !self.overflows.is_empty() {
+            self.overflows.tell_anew();
+        }
         self.collecting.tell_anew();
         self.entrusted.tell_anew();
         // Numbers of executors mean nothing in another session.

@@ -24,6 +24,7 @@ pub mod provision;
 pub mod relay;
 pub mod result;
 pub mod runset;
+mod seldom;
 pub mod tail;
 pub mod task;
 mod utc;

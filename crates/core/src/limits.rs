@@ -126,6 +126,9 @@ pub const SNAPSHOT_AFTER_SNAPSHOTS: u64 = 2;
 /// takes while it is written; with less than a snapshot and these no task is
 /// dispatched.
 pub const SNAPSHOT_RESERVE_BYTES: u64 = 16 << 20;
+/// Microseconds for which the part of a snapshot that executors and their tasks take is not
+/// counted again, while there is much room.
+pub const EXECUTORS_COUNTED_MICROS: u64 = 1_000_000;
 /// Bytes free beyond those with which submissions are accepted: room for the
 /// results of tasks that were.
 pub const SUBMISSION_RESERVE_BYTES: u64 = 16 << 20;

@@ -13,6 +13,9 @@ pub struct RunSet {
 }
 
 impl RunSet {
+    /// No numbers.
+    pub(crate) const EMPTY: RunSet = RunSet { runs: BTreeMap::new(), len: 0 };
+
     /// How many numbers are in the set.
     #[must_use]
     pub fn len(&self) -> u64 {

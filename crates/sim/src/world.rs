@@ -50,6 +50,7 @@ use falkon_core::task::MILLI;
 use node::Node;
 use provision::Provisioning;
 use relay::Relaying;
+use std::rc::Rc;
 use transfer::Transfers;
 
 /// Streams of random numbers that must not depend on one another.
@@ -184,13 +185,13 @@ impl<'a> World<'a> {
         let keeps_notes = scenario.faults.relay_crash.is_some();
         let tree = scenario.tree();
         let mut nodes = Vec::with_capacity(scenario.nodes_count() as usize);
-        for group in &scenario.nodes {
+        for group in scenario.nodes.iter().map(|group| Rc::new(*group)) {
             for _ in 0..group.count {
                 let number = nodes.len() as u64;
                 let slow = fraction_of(seed ^ SEED_SLOW, number) < scenario.faults.slow_share;
                 let factor = if slow { scenario.faults.slow_factor } else { 1.0 };
                 let (host, client) = tree.of_node(number);
-                let mut node = Node::new(number, (host, client), group, group.speed / factor);
+                let mut node = Node::new(number, (host, client), &group, group.speed / factor);
                 let bytes = scenario.workload.inputs.map_or(0, |inputs| inputs.object_bytes);
                 let memory = group.disk.and_then(|disk| disk.memory);
                 node.pages = memory.map(|memory| Box::new(disk::Pages::new(&memory, bytes)));

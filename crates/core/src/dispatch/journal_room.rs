@@ -8,10 +8,14 @@
 
 use super::{Dispatcher, RequestError};
 use crate::limits::{
-    COMPACTION_GAIN_BYTES_MIN, SNAPSHOT_AFTER_BYTES_MIN, SNAPSHOT_AFTER_SNAPSHOTS,
-    SNAPSHOT_RESERVE_BYTES, SUBMISSION_RESERVE_BYTES,
+    COMPACTION_GAIN_BYTES_MIN, EXECUTORS_COUNTED_MICROS, SNAPSHOT_AFTER_BYTES_MIN,
+    SNAPSHOT_AFTER_SNAPSHOTS, SNAPSHOT_RESERVE_BYTES, SUBMISSION_RESERVE_BYTES,
 };
+use crate::task::Time;
 use std::sync::Arc;
+
+/// What a run or a name takes in a snapshot at most, about.
+const ENTRY_BYTES: u64 = 64;
 
 /// The disk of a journal, as a shell has measured it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +59,9 @@ pub(super) struct JournalRoom {
     snapshot_bytes: u64,
     /// Bytes accepted since then.
     accepted_bytes: u64,
+    /// What a snapshot needed for executors and their tasks, and until when that is taken to
+    /// be so: to count it visits all of them.
+    executors: Option<(u64, Time)>,
     holds_dispatch: bool,
     /// A request was refused since then.
     has_refused: bool,
@@ -71,6 +78,13 @@ impl JournalRoom {
         self.accepted_bytes = 0;
         self.has_refused = false;
         std::mem::replace(&mut self.holds_dispatch, holds) != holds
+    }
+
+    /// What a snapshot needs for executors, if that was counted lately and there is much room.
+    fn counted(&self, disk: &Disk, now: Time) -> Option<u64> {
+        let (bytes, until) = self.executors?;
+        let is_ample = disk.free_bytes / 4 > self.wanted_bytes(0) && !disk.is_blocked;
+        (is_ample && now < until).then_some(bytes)
     }
 
     pub(super) fn holds_dispatch(&self) -> bool {
@@ -140,10 +154,43 @@ impl JournalRoom {
 impl Dispatcher {
     /// The journal's disk was measured.
     pub(super) fn disk_measured(&mut self, disk: Disk) {
-        let snapshot_bytes = self.snapshot_bytes();
+        let counted = self.journal_room.counted(&disk, self.now);
+        let executors = counted.unwrap_or_else(|| self.snapshot_bytes_of_executors());
+        if counted.is_none() {
+            let until = self.now.after(EXECUTORS_COUNTED_MICROS);
+            self.journal_room.executors = Some((executors, until));
+        }
+        let snapshot_bytes = executors + self.snapshot_bytes_of_instances();
         if self.journal_room.measure(disk, snapshot_bytes) {
             self.mark_all_runnable();
         }
+    }
+
+    /// What a snapshot takes at most, in bytes, about.
+    #[must_use]
+    pub fn snapshot_bytes(&self) -> u64 {
+        self.snapshot_bytes_of_instances() + self.snapshot_bytes_of_executors()
+    }
+
+    /// What a snapshot takes for all but the executors and their tasks.
+    fn snapshot_bytes_of_instances(&self) -> u64 {
+        let instances = self.instances.values().map(|instance| {
+            let tasks = &instance.tasks;
+            let runs = tasks.ended().run_count()
+                + tasks.failed().run_count()
+                + tasks.cancelled().run_count()
+                + instance.retries.run_count();
+            let entries = runs as u64 + 4 * instance.results.pages().len() as u64;
+            let held = instance.results.bytes() + instance.queued_bytes + instance.values.bytes;
+            held + ENTRY_BYTES * entries
+        });
+        instances.sum::<u64>() + self.placement.remembered_bytes()
+    }
+
+    /// What a snapshot takes for the executors and their tasks. Visits all of them.
+    fn snapshot_bytes_of_executors(&self) -> u64 {
+        let assigned = self.fleet.iter().map(|executor| executor.in_flight.len() as u64);
+        ENTRY_BYTES * (self.fleet.names_len() as u64 + assigned.sum::<u64>())
     }
 
     /// Whether a journal of that size is to be replaced by a

@@ -573,26 +573,6 @@ impl Dispatcher {
         records
     }
 
-    /// What a snapshot takes at most, in bytes, about.
-    #[must_use]
-    pub fn snapshot_bytes(&self) -> u64 {
-        /// A run or a name, encoded.
-        const ENTRY_BYTES: u64 = 64;
-        let instances = self.instances.values().map(|instance| {
-            let tasks = &instance.tasks;
-            let runs = tasks.ended().run_count()
-                + tasks.failed().run_count()
-                + tasks.cancelled().run_count()
-                + instance.retries.run_count();
-            let entries = runs as u64 + 4 * instance.results.pages().len() as u64;
-            let held = instance.results.bytes() + instance.queued_bytes + instance.values.bytes;
-            held + ENTRY_BYTES * entries
-        });
-        let assigned = self.fleet.iter().map(|executor| executor.in_flight.len() as u64);
-        let entries = self.fleet.names_len() as u64 + assigned.sum::<u64>();
-        instances.sum::<u64>() + ENTRY_BYTES * entries + self.placement.remembered_bytes()
-    }
-
     fn snapshot_instance(&self, instance: &Instance, records: &mut Vec<Record>) {
         let id = instance.id;
         let (created, heard) = self.instances.snapshot_life(id);

@@ -12,6 +12,7 @@ use crate::dispatch::check::ensure;
 use crate::gang::{GangAction, GangKey, GangOrder, GangReport, GangStart, GangToken, Member};
 use crate::limits::HELD_GANGS_MAX;
 use crate::result::ResourceUsage;
+use crate::seldom::Empty;
 use crate::task::Resources;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -45,6 +46,10 @@ enum State {
     /// What runs of it is being ended: its room, and what its processes used once they have
     /// ended.
     Ending(Grant, Option<Option<ResourceUsage>>),
+}
+
+impl Empty for Gangs {
+    const EMPTY: &'static Gangs = &Gangs { waiting: VecDeque::new(), held: BTreeMap::new() };
 }
 
 impl Gangs {
@@ -121,12 +126,14 @@ impl Executor {
 
     /// Forms the gangs that there is room for, each in its turn.
     pub(super) fn form_gangs(&mut self) {
-        while let Some(&key) = self.gangs.waiting.front() {
-            let Some(gang) = self.gangs.held.get_mut(&key) else { break };
+        while self.gangs.are_waiting() {
+            let Gangs { waiting, held } = &mut *self.gangs;
+            let Some(&key) = waiting.front() else { break };
+            let Some(gang) = held.get_mut(&key) else { break };
             if !self.room.fits(&gang.resources) {
                 return;
             }
-            self.gangs.waiting.pop_front();
+            waiting.pop_front();
             let grant = self.room.take(&gang.resources);
             gang.state = State::Formed(grant.clone());
             self.actions.push_back(Action::Gang(GangAction::Form {
@@ -225,6 +232,9 @@ impl Executor {
 
     /// Gangs that have no room yet do not form here any more.
     pub(super) fn release_waiting_gangs(&mut self) {
+        if !self.gangs.are_waiting() {
+            return;
+        }
         for key in std::mem::take(&mut self.gangs.waiting) {
             self.gangs.held.remove(&key);
             self.updates.gang(GangReport::Released { key, usage: None });
@@ -233,6 +243,9 @@ impl Executor {
 
     /// The time of this executor is over: gangs cannot go on here.
     pub(super) fn break_gangs(&mut self) {
+        if self.gangs.is_empty() {
+            return;
+        }
         for (key, gang) in &mut self.gangs.held {
             let is_ending = matches!(gang.state, State::Ending(..));
             if !is_ending && !std::mem::replace(&mut gang.is_broken, true) {

@@ -17,7 +17,9 @@ impl Executor {
         }
         self.heartbeats.ordered(order.heartbeat_micros);
         for report in self.updates.acknowledged(order.acknowledged) {
-            self.overflows.acknowledged(&report);
+            if report.detail.is_some() {
+                self.overflows.acknowledged(&report);
+            }
         }
         for prepare in order.prepare {
             let (template, gone) = self.templates.prepare(prepare.batch, prepared(prepare.classes));

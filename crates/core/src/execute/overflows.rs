@@ -7,12 +7,17 @@
 use crate::limits::UPDATE_KEPT_RUNS_MAX;
 use crate::result::Report;
 use crate::runset::RunSet;
+use crate::seldom::Empty;
 
 #[derive(Debug, Default)]
 pub(crate) struct Overflows {
     numbers: RunSet,
     /// The executor has still to report the runs that begin there or later.
     untold: Option<u64>,
+}
+
+impl Empty for Overflows {
+    const EMPTY: &'static Overflows = &Overflows { numbers: RunSet::EMPTY, untold: None };
 }
 
 impl Overflows {
@@ -24,6 +29,11 @@ impl Overflows {
     /// All that is kept, as (first, count).
     pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.numbers.iter()
+    }
+
+    /// Whether nothing is kept.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
     }
 
     /// Whether it is kept.

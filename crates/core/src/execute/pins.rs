@@ -6,6 +6,7 @@
 
 use crate::dispatch::CheckError;
 use crate::dispatch::check::ensure;
+use crate::seldom::Empty;
 use crate::task::MILLI;
 use std::collections::BTreeMap;
 
@@ -36,6 +37,10 @@ pub(super) struct Pins {
     cpus: Vec<Cpu>,
     /// What is free of each, in thousandths.
     free: BTreeMap<u32, u32>,
+}
+
+impl Empty for Pins {
+    const EMPTY: &'static Pins = &Pins { cpus: Vec::new(), free: BTreeMap::new() };
 }
 
 impl Pins {

@@ -3,6 +3,7 @@
 use super::pins::{Cpu, CpuShare, Pins};
 use crate::dispatch::CheckError;
 use crate::dispatch::check::ensure;
+use crate::seldom::Seldom;
 use crate::task::Resources;
 use std::collections::BTreeSet;
 
@@ -20,7 +21,7 @@ pub(super) struct Room {
     capacity: Resources,
     free: Resources,
     free_gpus: BTreeSet<u32>,
-    pins: Pins,
+    pins: Seldom<Pins>,
 }
 
 impl Room {
@@ -28,14 +29,14 @@ impl Room {
         Room {
             free: capacity.clone(),
             free_gpus: (0..capacity.gpus).collect(),
-            pins: Pins::default(),
+            pins: Seldom::default(),
             capacity,
         }
     }
 
     /// Has each task get CPUs of its own among these, which are all that there are.
     pub(super) fn pin(&mut self, cpus: Vec<Cpu>) {
-        self.pins = Pins::new(cpus);
+        self.pins = Pins::new(cpus).into();
     }
 
     /// All that there is.
@@ -65,14 +66,20 @@ impl Room {
             self.free_gpus.remove(gpu);
         }
         self.free.take(need, 1);
-        Grant { gpus, cpus: self.pins.take(need.cpus_milli) }
+        let cpus = match self.pins.is_empty() {
+            true => Vec::new(),
+            false => self.pins.take(need.cpus_milli),
+        };
+        Grant { gpus, cpus }
     }
 
     /// Gives back what was taken.
     pub(super) fn give(&mut self, need: &Resources, grant: &Grant) {
         self.free.give(need, 1);
         self.free_gpus.extend(&grant.gpus);
-        self.pins.give(&grant.cpus);
+        if !self.pins.is_empty() {
+            self.pins.give(&grant.cpus);
+        }
     }
 
     /// What is free and what is `held` make the capacity.

@@ -8,6 +8,7 @@ use crate::archive::split_member;
 use crate::collect::{ItemId, Member};
 use crate::dispatch::Held;
 use crate::result::{Captured, Detail, Outcome, Report, Stream};
+use crate::seldom::Empty;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -38,6 +39,11 @@ struct Staging {
     stream: Stream,
     captured: Arc<Captured>,
     member: Member,
+}
+
+impl Empty for Streams {
+    const EMPTY: &'static Streams =
+        &Streams { next: 0, ending: BTreeMap::new(), staging: BTreeMap::new() };
 }
 
 impl Streams {

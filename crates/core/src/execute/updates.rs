@@ -23,7 +23,10 @@ impl Executor {
             return None;
         }
         let changes = self.cache_changes();
-        let kept = self.overflows.next();
+        let kept = match self.overflows.is_telling() {
+            true => self.overflows.next(),
+            false => Vec::new(),
+        };
         let staged = Staged { now: self.collecting.next(), lost: Vec::new() };
         let unwritten = self.collecting.unwritten();
         let pace = self.entrusted.take_pace();

@@ -69,11 +69,28 @@ impl Turns {
 struct Lane {
     /// When what was sent last arrives: order is kept.
     last: Nanos,
-    /// Messages that have not left yet, with when it may: all behind the first waits for
-    /// that.
+    /// Few connections have any: those of nodes have short messages.
+    line: Option<Box<Line>>,
+}
+
+/// Messages of one direction that wait.
+#[derive(Debug, Default)]
+struct Line {
+    /// Those that have not left yet, with when it may: all behind the first waits for that.
     queue: VecDeque<(Nanos, Box<[u8]>)>,
     /// The first of these is under way.
     flow: Option<TransferId>,
+}
+
+impl Lane {
+    /// The first message that waits, and when it may leave.
+    fn first(&self) -> Option<&(Nanos, Box<[u8]>)> {
+        self.line.as_ref()?.queue.front()
+    }
+
+    fn line(&mut self) -> &mut Line {
+        self.line.get_or_insert_default()
+    }
 }
 
 /// Who is at the other end of a dispatcher's connection.
@@ -199,10 +216,11 @@ impl World<'_> {
         }
         // A client that is busy sends later, when others may have their turn.
         let later = matches!((peer.who, way), (Who::Client(_), Way::Up)) && departs > now;
-        let queue = &mut peer.lane(way).queue;
-        if queue.is_empty() && bytes.len() < LONG_BYTES && !later {
+        let lane = peer.lane(way);
+        if lane.first().is_none() && bytes.len() < LONG_BYTES && !later {
             return self.pass(dispatcher, connection, way, departs, bytes.into());
         }
+        let queue = &mut lane.line().queue;
         queue.push_back((departs, bytes.into()));
         if queue.len() == 1 {
             self.events.plan(departs, Event::MessageDeparts { dispatcher, connection, way });
@@ -213,27 +231,27 @@ impl World<'_> {
     pub(super) fn message_departs(&mut self, dispatcher: u32, connection: u64, way: Way) {
         let now = self.events.now;
         let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
-        let (who, lane) = (peer.who, peer.lane(way));
-        if lane.flow.is_some() {
+        let (who, line) = (peer.who, peer.lane(way).line());
+        if line.flow.is_some() {
             return;
         }
-        let Some((_, bytes)) = lane.queue.pop_front() else { return };
+        let Some((_, bytes)) = line.queue.pop_front() else { return };
         if bytes.len() < LONG_BYTES {
             self.pass(dispatcher, connection, way, now, bytes);
             return self.plan_departure(dispatcher, connection, way);
         }
         let length = bytes.len() as u64;
-        lane.queue.push_front((now, bytes));
+        line.queue.push_front((now, bytes));
         let ends = Ends::Message { dispatcher, connection, who, way };
         let flow = self.transfers.add_message(who, length, ends);
         let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
-        peer.lane(way).flow = Some(flow);
+        peer.lane(way).line().flow = Some(flow);
         self.events.plan(self.cut_off_until(who), Event::TransferOpens(flow));
     }
 
     fn plan_departure(&mut self, dispatcher: u32, connection: u64, way: Way) {
         let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
-        if let Some((departs, _)) = peer.lane(way).queue.front() {
+        if let Some((departs, _)) = peer.lane(way).first() {
             self.events.plan(*departs, Event::MessageDeparts { dispatcher, connection, way });
         }
     }
@@ -242,9 +260,9 @@ impl World<'_> {
     pub(super) fn message_has_left(&mut self, dispatcher: u32, connection: u64, way: Way) {
         let at = self.events.now.after(self.scenario.network.latency);
         let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
-        let lane = peer.lane(way);
-        lane.flow = None;
-        if let Some((_, bytes)) = lane.queue.pop_front() {
+        let line = peer.lane(way).line();
+        line.flow = None;
+        if let Some((_, bytes)) = line.queue.pop_front() {
             self.arrive(dispatcher, connection, way, at, bytes);
         }
         self.plan_departure(dispatcher, connection, way);
@@ -304,8 +322,7 @@ impl World<'_> {
     fn drop_queued(&mut self, dispatcher: u32, connection: u64) {
         let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
         for lane in [&mut peer.up, &mut peer.down] {
-            lane.queue.clear();
-            if let Some(flow) = lane.flow.take() {
+            if let Some(flow) = lane.line.take().and_then(|line| line.flow) {
                 self.transfers.end(flow);
             }
         }

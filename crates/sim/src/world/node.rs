@@ -10,7 +10,7 @@ use super::objects::{Objects, object_number, serving, stage_options};
 use super::transfer::Ends;
 use super::{SEED_INPUTS, SEED_RUNS, World};
 use crate::event_queue::Event;
-use crate::scenario::{NodeCache, NodeGroup, TaskKind};
+use crate::scenario::{NodeGroup, TaskKind};
 use crate::time::{Nanos, SECOND_NANOS};
 use falkon_core::collect::ItemId;
 use falkon_core::data::stage::Event as StageEvent;
@@ -18,10 +18,11 @@ use falkon_core::dispatch::Lease;
 use falkon_core::execute::{Action, Event as CoreEvent, Executor, Start, TaskKey};
 use falkon_core::gang::GangAction;
 use falkon_core::result::Outcome;
-use falkon_core::task::{AllocationId, Kind, MILLI, Resources, Rows};
+use falkon_core::task::{AllocationId, Kind, MILLI, Rows};
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromExecutor, ToExecutor};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use tasks::{NOT_YET, Process, Stuck, Waits};
 
 /// How long an executor waits for an answer about a task's files, as the real
@@ -32,8 +33,8 @@ pub(super) struct Node {
     pub(super) machine: Executor,
     pub(super) incarnation: u64,
     number: u64,
-    cache: Option<NodeCache>,
-    idle_exit: Option<Nanos>,
+    /// What it has in common with others.
+    group: Rc<NodeGroup>,
     pub(super) objects: Objects,
     /// The memory in front of its disk.
     pub(super) pages: Option<Box<Pages>>,
@@ -49,9 +50,6 @@ pub(super) struct Node {
     pub(super) busy_until: Nanos,
     /// It has been welcomed in this session.
     is_joined: bool,
-    slots: u32,
-    gpus: u32,
-    memory_bytes: u64,
     speed: f64,
     /// No longer than they have to be.
     processes: Vec<Process>,
@@ -69,24 +67,16 @@ pub(super) struct Node {
     pub(super) disk_hangs_until: Nanos,
     /// It has crashed and starts again then.
     pub(super) down_until: Nanos,
-    /// Its executor is killed then, for good.
-    until: Option<Nanos>,
     /// The allocation that it is part of, when that ends, and since when its
     /// executor has been registered.
     pub(super) lease: Option<(AllocationId, Option<Nanos>)>,
     pub(super) registered: Option<Nanos>,
 }
 
-fn executor(
-    incarnation: u64,
-    number: u64,
-    capacity: Resources,
-    cache: Option<&NodeCache>,
-    idle_exit: Option<Nanos>,
-) -> Executor {
-    let executor = Executor::new(incarnation, format!("node-{number}"), capacity)
-        .with_idle_exit(idle_exit.map(|limit| limit.core().0));
-    match cache {
+fn executor(incarnation: u64, number: u64, group: &NodeGroup) -> Executor {
+    let executor = Executor::new(incarnation, format!("node-{number}"), group.capacity())
+        .with_idle_exit(group.idle_exit.map(|limit| limit.core().0));
+    match &group.cache {
         None => executor,
         Some(cache) => {
             let serves = Some(serving(number, incarnation));
@@ -100,17 +90,14 @@ impl Node {
     pub(super) fn new(
         number: u64,
         (dispatcher, client): (u32, u32),
-        group: &NodeGroup,
+        group: &Rc<NodeGroup>,
         speed: f64,
     ) -> Node {
-        let (slots, cache, idle_exit) = (group.slots, group.cache, group.idle_exit);
-        let (gpus, memory_bytes) = (group.gpus, group.memory_bytes);
         Node {
-            machine: executor(number + 1, number, group.capacity(), cache.as_ref(), idle_exit),
+            machine: executor(number + 1, number, group),
             incarnation: number + 1,
             number,
-            cache,
-            idle_exit,
+            group: Rc::clone(group),
             objects: Objects::default(),
             pages: None,
             staged: BTreeMap::new(),
@@ -120,9 +107,6 @@ impl Node {
             turns: Turns::default(),
             busy_until: Nanos(0),
             is_joined: false,
-            slots,
-            gpus,
-            memory_bytes,
             speed,
             processes: Vec::new(),
             waiting: Vec::new(),
@@ -133,23 +117,16 @@ impl Node {
             cut_off_until: Nanos(0),
             disk_hangs_until: Nanos(0),
             down_until: Nanos(0),
-            until: group.until,
             lease: None,
             registered: None,
         }
-    }
-
-    /// What its executor offers.
-    fn capacity(&self) -> Resources {
-        let (gpus, memory_bytes) = (self.gpus, self.memory_bytes);
-        Resources { gpus, memory_bytes, ..Resources::cpus(self.slots) }
     }
 
     /// Whether a task that has so many CPUs, in thousandths, has them to itself.
     fn has_free(&self, cpus_milli: u32) -> bool {
         let taken = self.processes.iter().map(|process| u64::from(process.cpus_milli));
         let taken: u64 = taken.sum::<u64>() + u64::from(cpus_milli);
-        taken <= u64::from(self.slots) * u64::from(MILLI)
+        taken <= u64::from(self.group.slots) * u64::from(MILLI)
     }
 
     /// The executor's stage hears of something next.
@@ -199,7 +176,7 @@ impl World<'_> {
         let now = self.events.now;
         let node = &self.nodes[number as usize];
         let is_out = (self.scenario.provision.is_some() && node.lease.is_none())
-            || node.until.is_some_and(|until| until <= now);
+            || node.group.until.is_some_and(|until| until <= now);
         if node.connection.is_some() || node.down_until > now || is_out {
             return;
         }
@@ -440,7 +417,7 @@ impl World<'_> {
         }
         let cpus_milli = start.class.resources.cpus_milli;
         if !node.has_free(cpus_milli) || count != 1 {
-            let slots = node.slots;
+            let slots = node.group.slots;
             let what = format!(
                 "{count} tasks from {} start on node {number} beyond its {slots} slots",
                 key.task
@@ -652,8 +629,7 @@ impl World<'_> {
         self.break_handovers((number, self.nodes[number as usize].incarnation));
         let node = &mut self.nodes[number as usize];
         node.staged.clear();
-        let (capacity, cache, idle_exit) = (node.capacity(), node.cache.as_ref(), node.idle_exit);
-        node.machine = executor(incarnation, node.number, capacity, cache, idle_exit);
+        node.machine = executor(incarnation, node.number, &node.group);
         node.incarnation = incarnation;
         node.objects = Objects::default();
         if let Some(pages) = &mut node.pages {
