@@ -224,7 +224,8 @@ class Executor(StandardExecutor):
         """The same executor, for calls with these options.
 
         ``cpus``, ``gpus``, ``memory`` (bytes, or a text such as ``"2GiB"``),
-        ``resources`` (name to count): what a call needs. ``timeout`` (the call is
+        ``resources`` (name to count): what a call needs; ``alternatives`` (a list of
+        mappings such as ``{"cpus": 16}``): what it may hold instead. ``timeout`` (the call is
         ended; seconds, a :class:`datetime.timedelta`, or a text such as ``"5m"``),
         ``retries`` (how often it is tried again), ``priority`` (higher first),
         ``runtime_estimate`` (a time), ``speculate`` (``True``: a call among the last that

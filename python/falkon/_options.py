@@ -24,6 +24,8 @@ WORKERS_MAX = 65536
 """Workers that an executor on this machine may have."""
 CUSTOM_NAMES_MAX = 64
 """Resources that one call names."""
+ALTERNATIVES_MAX = 4
+"""Requests for resources that one task may be placed with."""
 GANG_NODES_MAX = 4096
 """Executors that run one task together."""
 NODE_RANKS_MAX = 65535
@@ -46,6 +48,9 @@ _LIMIT = "%s, or None for none" % _MEMORY
 _TIME = (
     "seconds (30, 0.5), a timedelta or a text with units ('250ms', '5m', '1h30m', '2d'); 0 or "
     "None for none"
+)
+_ALTERNATIVES = (
+    "a list of mappings of resources to amounts, such as [{'cpus': 16}, {'memory': '8GiB'}]"
 )
 _RESOURCES = "a mapping of names to whole numbers, such as {'licences': 2}"
 
@@ -206,6 +211,52 @@ def resources(option: str, value: Any) -> List[Tuple[str, int]]:
     return sorted(found)
 
 
+def alternatives(option: str, value: Any) -> List[List[Any]]:
+    """What a task may hold instead, each as the protocol has it."""
+    if not isinstance(value, (list, tuple)):
+        _refuse(option, value, _ALTERNATIVES)
+    if len(value) >= ALTERNATIVES_MAX:
+        raise ValueError(
+            "%s: a task has at most %d alternatives beside what it holds by preference, not %d"
+            % (option, ALTERNATIVES_MAX - 1, len(value))
+        )
+    found = []
+    for place, one in enumerate(value):
+        if not isinstance(one, Mapping):
+            _refuse("%s[%d]" % (option, place), one, _ALTERNATIVES)
+        found.append(_alternative("%s[%d]" % (option, place), one))
+    if any(one in found[:place] for place, one in enumerate(found)):
+        raise ValueError("%s: two alternatives of a task are the same" % option)
+    return found
+
+
+def _alternative(option: str, value: Mapping[Any, Any]) -> List[Any]:
+    named = {name: one for name, one in value.items() if name in _OF_ALTERNATIVES}
+    custom = {name: one for name, one in value.items() if name not in _OF_ALTERNATIVES}
+    for name in custom:
+        near = _SLIPS.get(str(name).lower())
+        if near is not None:
+            raise ValueError(
+                "%s: there is no resource `%s`; did you mean `%s`?" % (option, name, near)
+            )
+        if name in _OF_TASKS or name in _OF_COMMANDS:
+            raise ValueError("%s: `%s` is the same for all alternatives of a task" % (option, name))
+    if named.get("memory") == "auto":
+        raise ValueError("%s: an alternative says how much memory it has, not auto" % option)
+    read: Dict[str, Any] = {"cpus": 1000, "gpus": 0, "memory": 0, "disk": []}
+    for name, one in named.items():
+        read[name] = _OF_ALTERNATIVES[name]("%s[%r]" % (option, name), one)
+    counts = [one for one in resources(option, custom) if one[1] > 0]
+    return [read["cpus"], read["gpus"], read["memory"], sorted(read["disk"] + counts)]
+
+
+def _alternatives_as_tables(found: List[List[Any]]) -> List[Dict[str, Any]]:
+    return [
+        {"cpus": cpus / 1000, "gpus": gpus, "memory": memory, **dict(custom)}
+        for cpus, gpus, memory, custom in found
+    ]
+
+
 def _count(option: str, value: Any) -> int:
     return _whole(option, value, 0, U32_MAX)
 
@@ -232,7 +283,17 @@ def _priority(option: str, value: Any) -> int:
     return _whole(option, value, -I32_MAX - 1, I32_MAX)
 
 
+_OF_ALTERNATIVES: Dict[str, Callable[[str, Any], Any]] = {
+    "cpus": cpus_milli,
+    "gpus": _count,
+    "memory": memory_bytes,
+    "disk": disk,
+}
+_SLIPS = {"cpu": "cpus", "core": "cpus", "cores": "cpus", "gpu": "gpus", "mem": "memory"}
+_SLIPS.update({"ram": "memory", "scratch": "disk"})
+_SLIPS.update({name: name for name in _OF_ALTERNATIVES})
 _READ: Dict[str, Callable[[str, Any], Any]] = {
+    "alternatives": alternatives,
     "cpus": cpus_milli,
     "count": _count,
     "copies": _copies,
@@ -248,6 +309,7 @@ _READ: Dict[str, Callable[[str, Any], Any]] = {
 }
 """What reads values of each kind: as the protocol has them."""
 _AS_TEXT: Dict[str, Callable[[Any], Any]] = {
+    "alternatives": _alternatives_as_tables,
     "cpus": lambda milli: milli / 1000,
     "disk": lambda disk: disk[0][1] if disk else 0,
     "memory_limit": lambda limit: "none" if limit == U64_MAX else limit,
@@ -274,6 +336,8 @@ def task_class(options: Mapping[str, Any]) -> List[Any]:
     for name, value in options.items():
         if value is not None:
             found[name] = _READ[_OF_CALLS[name].kind](name, value)
+    if any(name == "disk" for one in found["alternatives"] for name, _ in one[3]):
+        raise TypeError("`disk` is for tasks that run programs, and not for calls")
     return class_of(_FUNCTION, found)
 
 
@@ -328,7 +392,12 @@ def of_command(options: Mapping[str, Any]) -> Dict[str, Any]:
         for flag, kind in _OF_COMMANDS.items()
         if kind != "resources" or isinstance(options.get(flag), Mapping)
     }
-    return _checked(kinds, options)
+    found = _checked(kinds, options)
+    if isinstance(found.get("or_"), list):
+        found["or_"] = [
+            ",".join("%s=%s" % item for item in table.items()) for table in found["or_"]
+        ]
+    return found
 
 
 def of_task(place: int, task: Any) -> Dict[str, Any]:

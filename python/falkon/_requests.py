@@ -134,11 +134,11 @@ def _number(output: str) -> int:
 
 
 def words_of(options: Mapping[str, Any]) -> List[str]:
-    """Options as words: ``a_b=1`` is ``--a-b=1``, ``True`` an option alone, a
-    mapping ``--a=NAME=VALUE`` for each of its items, a list one for each."""
+    """Options as words: ``a_b=1`` is ``--a-b=1``, and ``or_`` is ``--or``, ``True`` an option
+    alone, a mapping ``--a=NAME=VALUE`` for each of its items, a list one for each."""
     words: List[str] = []
     for name, value in options.items():
-        option = "--" + name.replace("_", "-")
+        option = "--" + name.rstrip("_").replace("_", "-")
         if value is None or value is False:
             continue
         if value is True:

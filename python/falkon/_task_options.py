@@ -25,6 +25,7 @@ OPTIONS = (
     TaskOption("memory_limit", "memory_limit", "memory_limit", 0, False),
     TaskOption("disk", "disk", "disk", [], False),
     TaskOption("resources", "resource", "resources", [], True),
+    TaskOption("alternatives", "or_", "alternatives", [], True),
     TaskOption("nodes_per_task", "nodes_per_task", "nodes", 1, False),
     TaskOption("ranks_per_node", "ranks_per_node", "ranks", 0, False),
     TaskOption("timeout", "timeout", "time", 0, True),
@@ -39,7 +40,7 @@ OPTIONS = (
 
 def class_of(kind: int, found: Mapping[str, Any]) -> List[Any]:
     """A task's class, as the protocol has it."""
-    return [
+    fields = [
         [kind],
         [
             found["cpus"],
@@ -60,3 +61,9 @@ def class_of(kind: int, found: Mapping[str, Any]) -> List[Any]:
         found["ranks_per_node"],
         found["speculate"],
     ]
+    later = [
+        found["alternatives"],
+        0,
+    ]
+    # Versions that do not know these have no tasks that say something there.
+    return fields + later if any(later) else fields

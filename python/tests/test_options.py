@@ -114,6 +114,36 @@ class Options(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "`disk` is no custom resource"):
             _options.task_class({"resources": {"disk": 5}})
 
+    def test_alternatives_are_whole_requests(self):
+        given = [{"cpus": 16, "memory": "2GiB", "licences": 1, "idle": 0}, {"gpus": 2}]
+        found = _options.task_class({"gpus": 1, "alternatives": given})
+        requests = [[16000, 0, 2 << 30, [("licences", 1)]], [1000, 2, 0, []]]
+        self.assertEqual(found[-2:], [requests, 0])
+        # Dispatchers of the version before know no alternatives.
+        self.assertEqual(len(_options.task_class({"gpus": 1})), len(found) - 2)
+        tables = [{"cpus": 4, "disk": "1GiB"}]
+        words = _requests.words_of(_options.of_command({"or_": tables}))
+        self.assertEqual(words, ["--or=cpus=4.0,gpus=0,memory=0,disk=1073741824"])
+        task = _options.of_task(0, {"command": "true", "alternatives": tables})
+        table = {"cpus": 4.0, "gpus": 0, "memory": 0, "disk": 1 << 30}
+        self.assertEqual(task["alternatives"], [table])
+        for wrong, said in [
+            ([{"cpu": 1}], "did you mean `cpus`"),
+            ([{"GPUs": 1}], "did you mean `gpus`"),
+            ([{"timeout": 1}], "`timeout` is the same for all"),
+            ([{"memory": "auto"}], "not auto"),
+            ([{"cpus": 0}], "is not accepted"),
+            ([{"cpus": 2}, {"cpus": 2}], "are the same"),
+            ([{"cpus": n} for n in range(2, 6)], "at most 3 alternatives"),
+        ]:
+            with self.assertRaisesRegex(ValueError, said):
+                _options.task_class({"alternatives": wrong})
+        for wrong in ({"cpus": 2}, [1]):
+            with self.assertRaisesRegex((TypeError, ValueError), "a list of mappings"):
+                _options.of_command({"or_": wrong})
+        with self.assertRaisesRegex(TypeError, "`disk` is for tasks that run programs"):
+            _options.task_class({"alternatives": [{"disk": "1GiB"}]})
+
     def test_the_command_line_refuses_the_same(self):
         program = os.environ["FALKON_BINARY"]
 
@@ -175,6 +205,9 @@ class Options(unittest.TestCase):
             took = executor.options(memory=1e3, timeout="5m", retries="2", cpus="0.5")
             self.assertEqual(took.submit(abs, -1).result(60), 1)
             self.assertEqual(list(took.map(abs, [-1, -2])), [1, 2])
+            tape = {"resources": {"tape": 1}, "alternatives": [{"cpus": 0.5, "memory": "1MB"}]}
+            took = executor.options(**tape).submit(os.getenv, "FALKON_ALTERNATIVE")
+            self.assertEqual(took.result(60), "1")
         for wrong in (0, 1.5, "two", 1 << 20):
             with self.assertRaisesRegex(ValueError, "max_workers"):
                 falkon.Executor(max_workers=wrong)
@@ -190,6 +223,14 @@ class Options(unittest.TestCase):
             self.assertEqual([one.stdout for one in instance.results()], ["0.1\n"])
             instance = client.submit_tasks([dict(options, command=["echo", 1], timeout=1e-5 + 60)])
             self.assertEqual([one.stdout for one in instance.results()], ["1\n"])
+            says = ["sh", "-c", "echo $FALKON_ALTERNATIVE $FALKON_CPUS"]
+            instance = client.submit(says, lines=["x"], gpus=9, or_=[{"cpus": 0.5}])
+            self.assertEqual([one.stdout for one in instance.results()], ["1 0.5\n"])
+            task = {"command": says, "gpus": 9, "alternatives": [{"cpus": "0.5", "disk": 1}]}
+            instance = client.submit_tasks([task])
+            results = list(instance.results())
+            self.assertEqual([one.stdout for one in results], ["1 0.5\n"])
+            self.assertEqual(results[0].more["alternative"], 1)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,12 @@ pub fn lines(file: &File) -> Vec<String> {
         }
         let body = &rest[..closing(rest)];
         match kind {
-            "struct" => lines.push(format!("- `{name}`: {}", fields(body))),
+            "struct" => {
+                let later = rest[body.len() + 1..].trim_start().strip_prefix("later {");
+                let later = later.map(|rest| fields(&rest[..closing(rest)]));
+                let later = later.map_or(String::new(), |later| format!("; later {later}"));
+                lines.push(format!("- `{name}`: {}{later}", fields(body)));
+            }
             _ => lines.extend(variants(body).map(|line| format!("- `{name}` {line}"))),
         }
     }
@@ -169,12 +174,14 @@ mod tests {
     fn fields_and_tags_are_read() {
         let text = "macro_rules! wire_enum { () => { wire_enum!($x {}) } }\n\
                     wire_struct!(Point { x, y });\n\
+                    wire_struct!(Line { x } later { y, z });\n\
                     wire_enum!(Shape {\n    0 => Empty,\n    1 => Circle { at, radius },\n    \
                     12 => Many(shapes),\n});";
         let path = "crates/wire/src/a.rs".to_owned();
         let file = File { path, text: text.to_owned() };
         let expected = [
             "- `Point`: `x`, `y`",
+            "- `Line`: `x`; later `y`, `z`",
             "- `Shape` 0 `Empty`",
             "- `Shape` 1 `Circle`: `at`, `radius`",
             "- `Shape` 12 `Many`: `shapes`",
@@ -188,6 +195,7 @@ mod tests {
         let old = document(&[
             "Words.",
             "- `Point`: `x`",
+            "- `Line`: `x`",
             "- `Shape` 0 `Empty`",
             "- `Shape` 12 `Many`: `shapes`",
             "- `Gone`",

@@ -201,7 +201,7 @@ fn names(file: &File) -> Vec<Finding> {
 }
 
 /// What a bound may be counted in.
-const UNITS: [&str; 32] = [
+const UNITS: [&str; 33] = [
     "TASKS",
     "RUNS",
     "BYTES",
@@ -210,6 +210,7 @@ const UNITS: [&str; 32] = [
     "EXECUTORS",
     "REPORTS",
     "NEEDS",
+    "ALTERNATIVES",
     "LOSSES",
     "FAULTS",
     "DOUBLINGS",

@@ -87,6 +87,9 @@ pub(crate) fn everywhere(mut args: EverywhereArgs) -> Exit {
     if args.plan.options.class.speculate.is_some() {
         return Exit::usage("each executor runs its own task: leave out --speculate");
     }
+    if args.plan.options.class.alternatives.is_some() {
+        return Exit::usage("each executor runs its own task: leave out --or");
+    }
     if args.dry_run && args.cached.is_empty() {
         let to = args.policy.destination(&plan, None, None);
         return dry_run(&plan, to.map(|to| Destination { is_everywhere: true, ..to }), None);

@@ -59,7 +59,9 @@ impl Exit {
     /// a request that was refused for good is for the user to correct.
     pub fn client(error: ClientError) -> Exit {
         match error {
-            ClientError::Refused(_) | ClientError::Older { .. } => Exit::usage(error),
+            ClientError::Refused(_)
+            | ClientError::Older { .. }
+            | ClientError::NoAlternatives { .. } => Exit::usage(error),
             ClientError::Connect(error) if !error.is_transient() => Exit::usage(error),
             _ => Exit::failure(error),
         }

@@ -12,6 +12,7 @@
 //!   dependencies;
 //! - while it is being made, some 50 bytes more for each id and declared file.
 
+mod alternatives;
 pub(crate) mod args;
 mod call;
 mod column;

@@ -122,6 +122,7 @@ fn prepared(case: &Case) -> Dispatcher {
     for connection in (0..case.executors).map(ConnectionId) {
         let join = Join {
             gangs: Vec::new(),
+            alternatives: Vec::new(),
             serves: None,
             cache: Default::default(),
             lease: Lease::default(),

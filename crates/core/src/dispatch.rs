@@ -10,6 +10,7 @@
 
 mod ack_coalescing;
 mod admission;
+mod alternatives;
 mod attempts;
 mod caches;
 mod cancel;
@@ -111,7 +112,9 @@ pub use caches::LetGo;
 pub use cancel::Selection;
 pub use check::CheckError;
 pub use event::{Action, ConnectionId, Delivery, Event, Reply};
-pub use executor_messages::{Assigned, BatchId, Held, Join, Lease, Order, Prepare, Update};
+pub use executor_messages::{
+    Assigned, BatchId, Held, HeldAlternative, Join, Lease, Order, Prepare, Update,
+};
 pub use explain::{Explained, Obstacle, Offering};
 pub use holdings::Holdings;
 pub use idle::{Idle, IdleReason};

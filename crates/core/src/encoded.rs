@@ -180,14 +180,28 @@ impl Encoded for (u64, u32) {
     }
 }
 
+/// Whether a value says nothing.
+pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// A struct is an array of its fields.
 macro_rules! encoded_struct {
-    ($type:ident { $($field:ident),* $(,)? }) => {
+    ($type:ident { $($field:ident),* $(,)? } $(later { $($later:ident),* })?) => {
         impl Encoded for $type {
             fn encoded_bytes(&self) -> u64 {
-                let $type { $($field),* } = self;
+                let $type { $($field,)* $($($later),*)? } = self;
                 const FIELDS: usize = [$(stringify!($field)),*].len();
-                array_bytes(FIELDS) $(+ $field.encoded_bytes())*
+                // Those that were added later are left out where they say nothing.
+                let (fields, bytes) = (FIELDS, 0 $(+ $field.encoded_bytes())*);
+                $(
+                    const LATER: usize = [$(stringify!($later)),*].len();
+                    let (fields, bytes) = match $(is_default($later))&&* {
+                        true => (fields, bytes),
+                        false => (fields + LATER, bytes $(+ $later.encoded_bytes())*),
+                    };
+                )?
+                array_bytes(fields) + bytes
             }
         }
     };

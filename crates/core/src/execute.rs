@@ -500,6 +500,7 @@ impl Executor {
                 leaves_in_micros: self.departure.leaves_at().map(|at| at.since(self.now)),
             },
             gangs: self.gangs.keys(),
+            alternatives: self.held_alternatives(),
         }));
         self.tell_gangs_anew();
     }

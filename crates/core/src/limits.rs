@@ -67,6 +67,8 @@ pub const FINGERPRINT_BYTES_MAX: usize = 64;
 pub const TASK_NAME_BYTES_MAX: usize = 4096;
 /// Custom resources that one task or one executor names.
 pub const CUSTOM_NAMES_MAX: usize = 64;
+/// Requests for resources that one task may be placed with, the first counted.
+pub const ALTERNATIVES_MAX: usize = 4;
 /// The URL of a data object.
 pub const URL_BYTES_MAX: usize = 16 << 10;
 /// The version of a data object.
@@ -357,6 +359,9 @@ pub const UPDATE_NAMED_BYTES_MAX: u64 = 1 << 20;
 /// Runs of tasks that an executor has when it connects, in that message; of more,
 /// tasks that wait are dropped, and come again with an order.
 pub const JOIN_RUNS_MAX: usize = 1 << 18;
+/// Runs of tasks of which an executor that connects says which alternative they have; for those of
+/// more runs, a dispatcher that does not know takes the first.
+pub const JOIN_ALTERNATIVES_MAX: usize = 1 << 14;
 /// Reports an executor may hold unacknowledged before it starts nothing more.
 pub const HELD_REPORTS_MAX: usize = JOIN_RUNS_MAX / 2;
 /// Tasks that run on an executor, or are put away, before it starts nothing more.
@@ -548,7 +553,8 @@ const _: () = {
     let returned = UPDATE_RUNS_MAX as u64 * HELD_BYTES_MAX;
     let resources = CUSTOM_NAMES_MAX * (NAME_BYTES_MAX + 16);
     let joins = resources + NAME_BYTES_MAX + ADDRESS_BYTES_MAX + FINGERPRINT_BYTES_MAX;
-    let joins = JOIN_RUNS_MAX as u64 * HELD_BYTES_MAX + UPDATE_BYTES_MAX + joins as u64;
+    let joins = joins as u64 + JOIN_ALTERNATIVES_MAX as u64 * (HELD_BYTES_MAX + 8);
+    let joins = JOIN_RUNS_MAX as u64 * HELD_BYTES_MAX + UPDATE_BYTES_MAX + joins;
     assert!(joins + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
     assert!(2 * PREFETCH_TASKS_MAX as usize <= JOIN_RUNS_MAX);
     let told = returned + UPDATE_KEPT_RUNS_MAX as u64 * RUN_BYTES_MAX;

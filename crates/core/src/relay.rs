@@ -460,6 +460,8 @@ impl Relay {
             held,
             reports,
             gangs: Vec::new(),
+            // What they hold below is not known there: the first of their alternatives counts.
+            alternatives: Vec::new(),
             serves: None,
             cache: CacheRoom::default(),
             lease: Lease::default(),

@@ -240,6 +240,8 @@ pub struct Detail {
     /// The executor that ran it, where that is below relays and the task was for that executor
     /// alone: the names of the relays on the way to it and its own, with slashes between.
     pub executor: String,
+    /// The number of the alternative of its class that it had, from 1; 0 if there is one alone.
+    pub alternative: u32,
 }
 
 /// The resources that the process of a task used, with those of its children that it

@@ -5,6 +5,7 @@
 //! together. A task array (computed rows) therefore costs the same whether it
 //! has ten tasks or a billion.
 
+mod alternatives;
 mod error;
 mod everywhere;
 mod resources;
@@ -153,6 +154,12 @@ pub struct TaskClass {
     /// A task that takes far longer than others like it may run a second time at the same
     /// time, on another executor: `dispatch/speculation.rs`.
     pub speculate: bool,
+    /// The resources that each task may hold instead of `resources`, the preferred first:
+    /// `task/alternatives.rs`.
+    pub alternatives: Vec<Resources>,
+    /// The number of the alternative that its resources are, from 1, on the way to executors; 0 if
+    /// there is one alone.
+    pub alternative: u32,
 }
 
 /// As much memory as other tasks of the kind have had: what executors make of it is in
@@ -175,7 +182,8 @@ impl TaskClass {
     /// Whether tasks may claim the disk space that they do: calls share workers, and have no
     /// directory of their own there, nor have processes of a task on several executors.
     fn has_sound_disk(&self) -> bool {
-        self.resources.disk_bytes() == 0 || (self.kind != Kind::Function && !self.is_gang())
+        let is_able = self.kind != Kind::Function && !self.is_gang();
+        is_able || self.requests().all(|request| request.disk_bytes() == 0)
     }
 
     /// Whether each task runs on several executors together.
@@ -218,7 +226,7 @@ macro_rules! submission_structs {
             nodes,
             ranks_per_node,
             speculate,
-        });
+        } later { alternatives, alternative });
         $each!(Range { start, step, count });
         $each!(After { offset, tasks, takes });
         $each!(Declared { objects, inputs, outputs });
@@ -254,6 +262,8 @@ impl Default for TaskClass {
             nodes: 1,
             ranks_per_node: 0,
             speculate: false,
+            alternatives: Vec::new(),
+            alternative: 0,
         }
     }
 }
@@ -529,7 +539,7 @@ impl Submission {
         {
             return Err(SubmissionError::Malformed(SubmissionPart::RowColumn));
         }
-        if !self.classes.iter().all(|class| class.resources.is_sound()) {
+        if !self.classes.iter().flat_map(TaskClass::requests).all(Resources::is_sound) {
             return Err(SubmissionError::Malformed(SubmissionPart::CustomResources));
         }
         let are_gangs = |classes: &[TaskClass]| classes.iter().any(TaskClass::is_gang);
@@ -540,6 +550,9 @@ impl Submission {
         }
         if !self.classes.iter().all(TaskClass::has_sound_disk) {
             return Err(SubmissionError::Malformed(SubmissionPart::Disk));
+        }
+        if !self.has_sound_alternatives() {
+            return Err(SubmissionError::Malformed(SubmissionPart::Alternatives));
         }
         if self.classes.iter().any(|class| class.speculate) && !self.may_speculate() {
             return Err(SubmissionError::Malformed(SubmissionPart::Speculation));
@@ -605,11 +618,12 @@ impl Submission {
             true => Ok(()),
             false => Err(SubmissionError::TooLong { what, bytes, bytes_max }),
         };
-        at_most(SubmissionPart::Tasks, self.encoded_bytes(), SUBMISSION_BYTES_MAX)?;
+        let bytes = self.encoded_bytes() + self.alternatives_bytes();
+        at_most(SubmissionPart::Tasks, bytes, SUBMISSION_BYTES_MAX)?;
         if let Rows::Computed { .. } = self.rows {
             at_most(SubmissionPart::Ranges, self.rows.encoded_bytes(), RANGES_BYTES_MAX)?;
         }
-        let needs = self.classes.iter().map(|class| &class.resources);
+        let needs = self.classes.iter().flat_map(TaskClass::requests);
         for resources in needs.chain(self.everywhere.iter().map(|found| &found.offering)) {
             if resources.custom.len() > CUSTOM_NAMES_MAX {
                 return Err(SubmissionError::Malformed(SubmissionPart::CustomResources));

@@ -579,12 +579,9 @@ impl Driver {
         self.act();
     }
 
-    /// Queues a message for a client, as the version of its session has it.
-    fn push(&mut self, connection: ConnectionId, mut message: ToClient) {
+    /// Queues a message for a client.
+    fn push(&mut self, connection: ConnectionId, message: ToClient) {
         self.note_answer(connection, &message);
-        if let Some(peer) = self.peers.get(&connection) {
-            message.adapt(peer.version);
-        }
         self.outgoing.push((connection, Outgoing::Client(message)));
     }
 

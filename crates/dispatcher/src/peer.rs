@@ -8,7 +8,9 @@ use falkon_core::dispatch::ConnectionId;
 use falkon_net::secure::Role;
 use falkon_provision::{Setup, SetupError};
 use falkon_wire::codec::Wire;
-use falkon_wire::message::{FromClient, FromExecutor, ToClient, ToExecutor, request_number};
+use falkon_wire::message::{
+    FromClient, FromExecutor, PROTOCOL_VERSION, ToClient, ToExecutor, request_number,
+};
 use tokio::sync::{mpsc, oneshot};
 
 /// A message of a peer.
@@ -97,6 +99,16 @@ pub(super) enum Outgoing {
 }
 
 impl Outgoing {
+    /// Leaves out what a peer that speaks `version` does not know.
+    fn adapt(&mut self, version: u16) {
+        match self {
+            Outgoing::Client(message) => message.adapt(version),
+            Outgoing::Executor(message) => message.adapt(version),
+            // None of what is asked for has differed so far.
+            Outgoing::Answer(_) => {}
+        }
+    }
+
     /// Whether it counts as unwritten results.
     pub(super) fn has_results(&self) -> bool {
         matches!(self, Outgoing::Client(ToClient::Results(_)))
@@ -167,10 +179,14 @@ impl Peer {
         }
     }
 
-    /// Queues a message; false if too many are waiting.
-    pub(super) fn send(&self, message: Outgoing) -> bool {
+    /// Queues a message, without what the peer's version does not know; false if too many are
+    /// waiting.
+    pub(super) fn send(&self, mut message: Outgoing) -> bool {
         if !self.backlog.push() {
             return false;
+        }
+        if self.version < PROTOCOL_VERSION {
+            message.adapt(self.version);
         }
         match &self.way {
             Way::Own { queue, .. } => {

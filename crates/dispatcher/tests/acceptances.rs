@@ -71,6 +71,7 @@ impl World {
             cache: Default::default(),
             lease: falkon_core::dispatch::Lease::default(),
             gangs: Vec::new(),
+            alternatives: Vec::new(),
             serves: None,
             incarnation: 1,
             name: "executor".to_owned(),

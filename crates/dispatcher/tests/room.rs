@@ -111,6 +111,7 @@ async fn execute(mut peer: Peer, output_bytes: usize, gate: Gate) {
         cache: Default::default(),
         lease: Lease::default(),
         gangs: Vec::new(),
+        alternatives: Vec::new(),
         serves: None,
         incarnation: 1,
         name: "executor".to_owned(),

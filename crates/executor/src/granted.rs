@@ -1,10 +1,13 @@
 //! The variables that tell a task what it has reserved, so that it uses no more.
 
-use falkon_core::task::{MILLI, Resources};
+use falkon_core::task::{MILLI, Resources, TaskClass};
 
 /// How many threads OpenMP starts; OpenBLAS, MKL, BLIS and NumExpr follow it where their own
 /// variables are not set.
 const THREADS: &str = "OMP_NUM_THREADS";
+
+/// The variable with the number of a task's alternative, from 0.
+const ALTERNATIVE: &str = "FALKON_ALTERNATIVE";
 
 /// A variable of a task's environment, and its value.
 type Variable = (Vec<u8>, Vec<u8>);
@@ -50,6 +53,13 @@ impl Granted {
     }
 }
 
+/// The variable that tells a task which of several alternatives it has; none if there is one
+/// alone.
+pub(super) fn alternative(class: &TaskClass) -> Option<Variable> {
+    let number = class.alternative.checked_sub(1)?;
+    Some((ALTERNATIVE.into(), number.to_string().into_bytes()))
+}
+
 /// CPUs as people write them: `2`, `0.5`.
 fn cpus(milli: u32) -> String {
     match milli % MILLI {
@@ -71,6 +81,14 @@ mod tests {
         let expected: Vec<Variable> =
             expected.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         assert_eq!(granted.environment(resources), expected);
+    }
+
+    #[test]
+    fn alternatives_count_from_0_and_only_where_there_are_several() {
+        let of = |alternative| TaskClass { alternative, ..TaskClass::default() };
+        assert_eq!(alternative(&of(0)), None);
+        assert_eq!(alternative(&of(1)), Some((ALTERNATIVE.into(), "0".into())));
+        assert_eq!(alternative(&of(3)), Some((ALTERNATIVE.into(), "2".into())));
     }
 
     #[test]

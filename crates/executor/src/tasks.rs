@@ -16,7 +16,7 @@ mod with_data;
 
 use super::gangs::Gangs;
 use super::gpus::Gpus;
-use super::granted::Granted;
+use super::granted::{Granted, alternative};
 use super::not_started::Reason;
 use super::objects::Objects;
 use super::objects::message::FromObjects;
@@ -462,6 +462,7 @@ impl Tasks {
             && command.inputs.is_empty()
             && command.outputs.is_empty()
             && !self.gpus.are_offered()
+            && start.class.alternative == 0
         {
             let payload = rows.at(start.row + at).ok_or("the task's arguments were not sent")?;
             let home = match prepared.home.get() {
@@ -478,7 +479,8 @@ impl Tasks {
         }
         let command = self.command(start, at)?;
         let outputs = output_paths(&command);
-        let more = self.gpus.environment(&start.grant.gpus);
+        let mut more = self.gpus.environment(&start.grant.gpus);
+        more.extend(alternative(&start.class));
         let home = Arc::new(self.workers.home(&command, instance, more, None)?);
         let call = command.call.ok_or("the task names no function")?;
         let payload = match call.payload.is_empty() {

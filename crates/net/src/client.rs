@@ -14,7 +14,7 @@ use crate::secure::{
 use falkon_core::dispatch::{Delivery, RequestError};
 use falkon_core::task::InstanceId;
 use falkon_wire::codec::Wire;
-use falkon_wire::message::{FromClient, PROTOCOL_VERSION, Refusal, ToClient};
+use falkon_wire::message::{ALTERNATIVES_SINCE, FromClient, PROTOCOL_VERSION, Refusal, ToClient};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -57,6 +57,15 @@ pub enum ClientError {
         /// The newest version that this side speaks.
         newest: u16,
     },
+    /// The dispatcher is of a release that does not know what was asked for.
+    #[error(
+        "the dispatcher speaks protocol {theirs} and cannot place tasks with alternatives (--or): \
+         upgrade it to a release that speaks protocol {ALTERNATIVES_SINCE}, as this one does"
+    )]
+    NoAlternatives {
+        /// The version that it speaks.
+        theirs: u16,
+    },
     /// The dispatcher answered another question.
     #[error("the dispatcher's answer does not fit the request")]
     Protocol,
@@ -69,7 +78,10 @@ impl ClientError {
         match self {
             ClientError::Connect(error) => error.is_transient(),
             ClientError::Lost => true,
-            ClientError::Refused(_) | ClientError::Older { .. } | ClientError::Protocol => false,
+            ClientError::Refused(_)
+            | ClientError::Older { .. }
+            | ClientError::NoAlternatives { .. }
+            | ClientError::Protocol => false,
         }
     }
 }
@@ -123,7 +135,7 @@ impl Client {
         Ok((Client { version: session.version, ..client }, deliveries))
     }
 
-    /// Uses a connection that is established already, within one process.
+    /// Uses a connection that is established already, in this release's newest version.
     #[must_use]
     pub fn over(reader: FrameReader, writer: FrameWriter) -> (Client, Deliveries) {
         let (queue, requests) = mpsc::channel(REQUESTS_QUEUED_MAX);

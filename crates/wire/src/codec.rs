@@ -283,6 +283,8 @@ pub fn put_text(out: &mut Vec<u8>, text: &str) {
 pub trait Wire: Sized {
     /// The fields of a struct, in the order in which they travel.
     const FIELDS: &'static [&'static str] = &[];
+    /// How many of them, the last ones, are left out where all of them have their defaults.
+    const LATER_FIELDS: usize = 0;
 
     /// Appends this value.
     fn encode(&self, out: &mut Vec<u8>);
@@ -498,7 +500,44 @@ macro_rules! wire_list {
 pub(crate) use wire_list;
 
 /// A struct as an array of its fields.
+///
+/// Fields that are `later` than the oldest version of the protocol come last. They are left out
+/// where all of them have their defaults.
 macro_rules! wire_struct {
+    ($type:ident { $($field:ident),* $(,)? } later { $($later:ident),* $(,)? }) => {
+        impl $crate::codec::Wire for $type {
+            const FIELDS: &'static [&'static str] =
+                &[$(stringify!($field),)* $(stringify!($later)),*];
+            const LATER_FIELDS: usize = [$(stringify!($later)),*].len();
+
+            fn encode(&self, out: &mut Vec<u8>) {
+                let has_later = $(!falkon_core::encoded::is_default(&self.$later))||*;
+                let left_out = if has_later { 0 } else { Self::LATER_FIELDS };
+                $crate::codec::put_array(out, Self::FIELDS.len() - left_out);
+                $($crate::codec::Wire::encode(&self.$field, out);)*
+                if has_later {
+                    $($crate::codec::Wire::encode(&self.$later, out);)*
+                }
+            }
+            fn decode(
+                from: &mut $crate::codec::Decoder<'_>,
+            ) -> Result<Self, $crate::codec::DecodeError> {
+                let (count, all) = (from.array()?, Self::FIELDS.len());
+                let has_later = count == all;
+                if !has_later && count != all - Self::LATER_FIELDS {
+                    return Err($crate::codec::DecodeError::Invalid(stringify!($type)));
+                }
+                $(let $field = $crate::codec::Wire::decode(from)?;)*
+                $(
+                    let $later = match has_later {
+                        true => $crate::codec::Wire::decode(from)?,
+                        false => Default::default(),
+                    };
+                )*
+                Ok(Self { $($field,)* $($later),* })
+            }
+        }
+    };
     ($type:ty { $($field:ident),* $(,)? }) => {
         impl $crate::codec::Wire for $type {
             const FIELDS: &'static [&'static str] = &[$(stringify!($field)),*];

@@ -15,10 +15,10 @@ use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOption, PolicyOptions};
 use falkon_core::dispatch::{
     Access, AccessError, Assigned, Attempts, BatchId, Delivery, Earlier, Explained, FoundObject,
-    Held, HolderStatus, Holdings, Idle, IdleReason, InstanceOptions, Join, Keep, Lease, LetGo,
-    NodeClass, ObjectStatus, Obstacle, Offering, Order, Page, PagePlace, PagedOutput, Prepare,
-    Purpose, Record, Remembered, RequestError, Selection, Site, Standing, StoredPage, Subtree,
-    Survey, Update, UserLimits, UserUse,
+    Held, HeldAlternative, HolderStatus, Holdings, Idle, IdleReason, InstanceOptions, Join, Keep,
+    Lease, LetGo, NodeClass, ObjectStatus, Obstacle, Offering, Order, Page, PagePlace, PagedOutput,
+    Prepare, Purpose, Record, Remembered, RequestError, Selection, Site, Standing, StoredPage,
+    Subtree, Survey, Update, UserLimits, UserUse,
 };
 use falkon_core::gang::{GangKey, GangOrder, GangReport, GangToken, Member};
 use falkon_core::part::{PartAnswer, PartQuestion};
@@ -232,7 +232,7 @@ wire_struct!(Detail {
     outputs,
     resources,
     executor,
-});
+} later { alternative });
 
 /// An array of the numbers that every version has, and of the disk space if that was measured:
 /// version 8 of the protocol, and of journals, has none.
@@ -392,7 +392,10 @@ wire_enum!(Note {
     6 => Kept { first, count },
     7 => Released { first, count },
 });
-wire_struct!(Join { incarnation, name, capacity, held, reports, serves, cache, lease, gangs });
+wire_struct!(Join { incarnation, name, capacity, held, reports, serves, cache, lease, gangs } later {
+    alternatives,
+});
+wire_struct!(HeldAlternative { held, alternative });
 wire_struct!(GangKey { instance, task, tries });
 wire_struct!(Member { executor, name, serves });
 wire_enum!(GangOrder {
@@ -516,6 +519,7 @@ wire_list!(
     Attempts,
     Prepare,
     Held,
+    HeldAlternative,
     GangKey,
     GangOrder,
     GangReport,
@@ -580,6 +584,7 @@ wire_number!(SubmissionPart {
     19 => Nodes,
     20 => Speculation,
     21 => Disk,
+    22 => Alternatives,
 });
 
 /// All errors are arrays of four numbers, of which some need not all.

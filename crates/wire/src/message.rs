@@ -5,8 +5,8 @@
 //!
 //! # Messages that a peer may not know
 //!
-//! Two sides speak the newest version that both know, which their session names. What an older
-//! one does not know, [`FromExecutor::adapt`] and [`ToClient::adapt`] leave out.
+//! Two sides speak the newest version that both know, which their session names. What differs
+//! between [`PROTOCOL_VERSION_OLDEST`] and [`PROTOCOL_VERSION`], their methods `adapt` leave out.
 //!
 //! - A message, variant or field that is added in a later version is not sent over a session of
 //!   an earlier one. Its sender does without it; where a user has asked for it, the answer is an
@@ -17,6 +17,7 @@
 mod below;
 mod executor;
 mod number;
+mod older;
 mod refusal;
 mod restart;
 mod secrecy;
@@ -27,6 +28,7 @@ mod user;
 pub use below::BelowAsk;
 pub use executor::{FromExecutor, ToExecutor};
 pub use number::request_number;
+pub use older::ALTERNATIVES_SINCE;
 pub use refusal::Refusal;
 pub use restart::RestartAsk;
 pub use status::{CacheStatus, ExecutorStatus, InstanceStatus, Status, TaskInfo};
@@ -49,7 +51,7 @@ use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, UserId};
 use std::sync::Arc;
 
 /// The newest version that this release speaks. Version 9 has a shorter handshake than version 8, and
-/// knows of scratch disk space and of changes to users.
+/// knows of scratch disk space, of tasks' alternatives and of changes to users.
 pub const PROTOCOL_VERSION: u16 = 9;
 
 /// The oldest version that this release speaks: the one before [`PROTOCOL_VERSION`], or the same
@@ -92,8 +94,7 @@ pub enum FromClient {
         /// The instance.
         instance: InstanceId,
     },
-    /// Send results as they come. Answer: [`ToClient::Done`], then
-    /// [`ToClient::Results`] until one is complete.
+    /// Send results as they come. Answer: `Done`, then [`ToClient::Results`] until one is complete.
     Subscribe {
         /// Comes back in the answer.
         request: u64,
@@ -160,8 +161,7 @@ pub enum FromClient {
         /// Comes back in the answer.
         request: u64,
     },
-    /// Ask for events, as they are in files (docs/events.md). Answer:
-    /// [`ToClient::Events`].
+    /// Ask for events, as they are in files (docs/events.md). Answer: [`ToClient::Events`].
     Events {
         /// Comes back in the answer.
         request: u64,

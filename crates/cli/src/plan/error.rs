@@ -235,6 +235,31 @@ pub(crate) enum PlanError {
          the temporary directories of their nodes"
     )]
     GangDisk,
+    /// More alternatives than a task has.
+    #[error(
+        "a task has at most {most} alternatives beside what it holds by preference, not {given}: \
+         leave some --or out"
+    )]
+    ManyAlternatives {
+        /// How many there are.
+        given: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// Two alternatives that are the same.
+    #[error("two alternatives of a task are the same, {shown}: leave one --or out")]
+    SameAlternative {
+        /// Both.
+        shown: String,
+    },
+    /// Alternatives beside something that says otherwise what a task holds.
+    #[error(
+        "--or is for tasks that say what they hold, and run once, on one node: leave out {other}"
+    )]
+    AlternativesWith {
+        /// The option or field.
+        other: &'static str,
+    },
     /// A task on several executors in a container.
     #[error(
         "--container is for tasks on one node: with --nodes-per-task, start the processes of the \

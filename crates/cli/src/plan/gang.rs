@@ -31,7 +31,8 @@ pub(crate) fn check(class: &TaskClass, is_contained: bool) -> Result<(), PlanErr
 /// # Errors
 /// It is a call, which has no scratch directory.
 pub(crate) fn check_disk(class: &TaskClass) -> Result<(), PlanError> {
-    if class.kind == Kind::Function && class.resources.disk_bytes() > 0 {
+    let claims_disk = class.requests().any(|request| request.disk_bytes() > 0);
+    if class.kind == Kind::Function && claims_disk {
         return Err(PlanError::CallWith { other: "--disk" });
     }
     Ok(())

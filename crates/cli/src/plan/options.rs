@@ -11,9 +11,11 @@
 //! CONTRIBUTING.md has the commands that write anew what follows from it: the
 //! page, Python's module, the lists of the protocol's page and its golden bytes.
 
+mod alternatives;
 mod kinds;
 
 use super::texts::once;
+use alternatives::Alternatives;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use falkon_core::task::{Resources, TaskClass};
 use kinds::OptionKind;
@@ -76,6 +78,9 @@ macro_rules! class_options {
 
         /// The fields of a task file.
         pub(crate) const CLASS_FIELDS: &[&str] = &[$(stringify!($field)),+];
+
+        /// The options of the command line.
+        pub(crate) const CLASS_FLAGS: &[&str] = &[$($flag),+];
 
         impl ClassOptions {
             /// Puts what is given into a class.
@@ -210,6 +215,17 @@ class_options! {
         page: "table of custom resources and how many",
         note: "",
         without: "added to",
+        given: Everywhere,
+    }
+    /// What a task may hold instead, if an executor has no room for the above: cpus=16 or
+    /// cpus=8,memory=32GiB, with all that is not named as by default; may be repeated, the preferred
+    /// first
+    alternatives: Alternatives at alternatives = "or" {
+        page: "list of at most 3 tables such as `{ cpus = 16 }`: what the task may hold [instead of \
+               all of the above](resources.md#alternatives), the preferred first. A table has `cpus`, \
+               `gpus`, `memory`, `disk` and names of custom resources",
+        note: "or",
+        without: "else none",
         given: Everywhere,
     }
     /// How many executors run each task together, as an MPI program does: all else that a task

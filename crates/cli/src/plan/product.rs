@@ -2,7 +2,6 @@
 
 use super::args::{PlanArgs, TaskOptions};
 use super::error::PlanError;
-use super::gang;
 use super::graph::{Dependencies, GraphBuilder, Made};
 use super::limits::{OUTPUT_TASKS_MAX, PLAN_TASKS_MAX};
 use super::objects;
@@ -13,6 +12,7 @@ use super::source::Name;
 use super::sources::Sources;
 use super::speculation;
 use super::streams;
+use super::{alternatives, gang};
 use falkon_core::task::{Kind, Range, TaskClass};
 use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Template, Text};
 use std::collections::{BTreeSet, HashSet};
@@ -66,6 +66,7 @@ impl Product {
         let class = class(&args.options, kind);
         gang::check(&class, args.options.setup.is_contained())?;
         gang::check_disk(&class)?;
+        alternatives::check(&class)?;
         let product = Product { sources, template, class, count };
         if let Some(command) = product.command(0) {
             objects::check(&command, &product.class)?;

@@ -5,7 +5,6 @@ pub(crate) mod fields;
 use super::args::TaskOptions;
 use super::call;
 use super::error::{PlanError, TaskError, TaskErrors};
-use super::gang;
 use super::graph::GraphBuilder;
 use super::listed::ListBuilder;
 use super::objects;
@@ -15,6 +14,7 @@ use super::shell;
 use super::speculation;
 use super::streams;
 use super::texts::{Text, json_message};
+use super::{alternatives, gang};
 use falkon_core::task::{Kind, TaskClass};
 use falkon_wire::command::{Call, Command, CommandTemplate};
 use fields::TaskFields;
@@ -276,6 +276,7 @@ impl Defaults {
         let class = TaskClass { unpacks, ..self.class(fields, kind) };
         gang::check(&class, setup::is_contained(&command.argv))?;
         gang::check_disk(&class)?;
+        alternatives::check(&class)?;
         speculation::check(&command, &class)?;
         Ok((command, class))
     }

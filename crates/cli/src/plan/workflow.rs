@@ -7,7 +7,6 @@
 
 use super::args::TaskOptions;
 use super::error::{PlanError, WorkflowError};
-use super::gang;
 use super::graph::GraphBuilder;
 use super::listed::ListBuilder;
 use super::options::{ClassOptions, Cpus, Estimate, Priority};
@@ -15,6 +14,7 @@ use super::product::{self, check_sleep, kind};
 use super::quantity::{cpus_to_milli, seconds_to_micros};
 use super::speculation;
 use super::texts::{Text, json_message};
+use super::{alternatives, gang};
 use falkon_core::task::{Kind, TaskClass};
 use falkon_wire::command::{Command, CommandTemplate, Setup};
 use serde::Deserialize;
@@ -128,6 +128,7 @@ pub(crate) fn read(
         let class = class(options, kind, entry);
         gang::check(&class, options.setup.is_contained())?;
         gang::check_disk(&class)?;
+        alternatives::check(&class)?;
         speculation::check(&command, &class)?;
         list.push(&command, task.id.bytes(), class)?;
     }

@@ -56,6 +56,9 @@ pub(crate) struct Line<'a> {
     outputs: Vec<&'a str>,
     executor: Option<&'a str>,
     attempts: u32,
+    /// Present if its class has alternatives: which one it had, from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alternative: Option<u32>,
     times: JsonTimes,
     /// Present if it read data objects: where they came from.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -204,6 +207,10 @@ impl<'a> Line<'a> {
             stderr_member: member(Stream::Stderr),
             executor: result.executor.as_deref(),
             attempts: result.attempts,
+            alternative: result
+                .detail
+                .as_deref()
+                .and_then(|detail| detail.alternative.checked_sub(1)),
             times: JsonTimes::of(&result.times, result.has_run()),
             data: result.detail.as_deref().and_then(JsonData::of),
             usage: JsonUsage::of(result),

@@ -8,6 +8,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod alternatives;
 mod archive;
 mod asked;
 mod bench;

@@ -212,6 +212,7 @@ async fn unreachable_executor(access: &AccessFile, object: &Object) -> Session {
         held: Vec::new(),
         reports: Vec::new(),
         gangs: Vec::new(),
+        alternatives: Vec::new(),
         serves: Some(serves),
         cache: Default::default(),
         lease: Lease::default(),

@@ -354,6 +354,7 @@ impl Liar {
             reports: Vec::new(),
             // Nobody listens at port 1.
             gangs: Vec::new(),
+            alternatives: Vec::new(),
             serves: Some(Serving { address: "127.0.0.1:1".to_owned(), fingerprint: Vec::new() }),
             cache: Default::default(),
             lease: Lease::default(),

@@ -4,6 +4,7 @@
 mod progress;
 mod quiescent;
 
+use super::alternatives::need_count;
 use super::fleet::Executor;
 use super::instance::Instance;
 use super::placement::Placement;
@@ -114,7 +115,7 @@ impl Dispatcher {
         let id = instance.id;
         let mut users = BTreeMap::<_, u64>::new();
         for batch in instance.batches.values() {
-            let expected = if batch.unfinished > 0 { batch.submission.classes.len() } else { 0 };
+            let expected = if batch.unfinished > 0 { need_count(&batch.submission) } else { 0 };
             ensure!(batch.needs.len() == expected, "instance {id}: a batch's needs are miscounted");
             batch.needs.iter().for_each(|need| *users.entry(*need).or_default() += 1);
         }

@@ -5,7 +5,6 @@ use super::Dispatcher;
 use super::end::unrun;
 use super::fleet::InFlight;
 use super::instance::{Batch, ReadyRun};
-use super::queues::key_of;
 use crate::result::{Finished, Outcome, Report, Tries};
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
 
@@ -31,7 +30,8 @@ impl Dispatcher {
         let took = (run.counted_micros, micros);
         self.runnable.end(&mut instance.share, weight, took, self.now);
         if matches!(report.outcome, Outcome::Exit(_) | Outcome::Signal(_)) {
-            instance.queues.measure(&key_of(need, run.need), micros, run.count);
+            let (task, chosen) = ((run.first, run.class), run.chosen());
+            instance.measure(&self.needs, task, chosen, (micros, run.count));
             self.speculation.measure(report.instance, run, report.outcome, micros);
         }
         if report.outcome == Outcome::NoInput
@@ -42,7 +42,12 @@ impl Dispatcher {
         }
         let tries = run.counted();
         let anew = {
-            let need = &self.needs[run.need];
+            // Another executor may have room for another alternative.
+            let of_class = match run.alternative {
+                0 => None,
+                _ => self.instances[&report.instance].need_of_class(run.first, run.class),
+            };
+            let need = &self.needs[of_class.unwrap_or(run.need)];
             self.fleet.is_tried_anew(id, report.outcome, tries, need)
         };
         let instance = &self.instances[&report.instance];

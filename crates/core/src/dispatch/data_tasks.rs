@@ -3,11 +3,13 @@
 //! fetched ahead of them (data-diffusion §3.1, §3.2). Placement meets the
 //! executors and the instances here.
 
+use super::alternatives::Chosen;
 use super::diffusion::{Costs, Load};
 use super::fleet::{Fleet, InFlight, Serving, nanos_of};
 use super::instance::{Instance, QueueKey, ReadyRun};
 use super::needs::Need;
 use super::placement::{Past, Rooms, Selected, Spread, StripeNotice};
+use super::queues::key_of;
 use super::share::counted_micros;
 use super::{Assigned, Dispatcher, Held, Prepare};
 use crate::data::declared::{AssignedData, Declared, Lend, Lists, Located, Peer};
@@ -151,28 +153,35 @@ impl Dispatcher {
         self.attempts.note(id, task, 1, past.tries, Some(to));
         self.instances[&id].tasks.assign(task, 1);
         self.speculation.sent(id, self.now);
-        self.send_try(to, id, key, task, past);
+        let instance = &self.instances[&id];
+        let user = instance.share.user();
+        let may_have = |need: &Need| self.runnable.room(user, need.weight(1)) > 0;
+        let named = (key, Some((task, past.class)));
+        let chosen = instance.choose(named, &self.fleet[to], &self.needs, may_have);
+        self.send_try(to, id, (key, chosen), task, past);
     }
 
-    /// Moves a try of a task that is assigned to an executor's order.
+    /// Moves a try of a task that is assigned to an executor's order, with the alternative that
+    /// was chosen for it.
     pub(super) fn send_try(
         &mut self,
         to: ExecutorId,
         id: InstanceId,
-        key: QueueKey,
+        (key, chosen): (QueueKey, Chosen),
         task: u64,
         past: Past,
     ) {
         let knows_places = self.instances[&id].options.policy.policy.knows_places();
         let instance = &mut self.instances[&id];
         let mut executor = self.fleet.serving(to);
-        let need = &self.needs[key.1];
-        let measured = instance.queues.find_with_likes(&key);
+        let need = &self.needs[chosen.need];
+        let measured = instance.queues.find_with_likes(&key_of(need, chosen.need));
         let measured = measured.and_then(|(_, measured)| measured.mean_micros);
         let batch = instance.batch_of(TaskId(task));
         let batch = batch.expect("a batch lives as long as tasks of it are ready");
         let offset = batch.submission.row_of(task - batch.first);
         let batch_id = batch.id;
+        let sent_class = batch.sent_class(past.class, chosen.alternative);
         let class = batch.submission.classes.get(past.class as usize);
         let spread = Spread::of(class);
         let estimate = class.map(|class| class.estimate_micros).filter(|micros| *micros > 0);
@@ -196,7 +205,8 @@ impl Dispatcher {
                 count: 1,
                 batch: batch_id,
                 class: run.class,
-                need: key.1,
+                need: chosen.need,
+                alternative: chosen.alternative,
                 tries: run.tries,
                 later: 0,
                 dispatched: self.now,
@@ -229,7 +239,7 @@ impl Dispatcher {
             instance: id,
             first: TaskId(run.first),
             count: 1,
-            class: run.class,
+            class: sent_class,
             tries: run.tries,
             rows,
             data,
@@ -442,7 +452,7 @@ pub(super) fn announce(instance: &mut Instance, task: TaskId, executor: &mut Ser
     executor.prepare(Prepare {
         batch: id,
         template: batch.submission.template.clone(),
-        classes: batch.submission.classes.clone(),
+        classes: batch.submission.sent_classes(),
         everywhere: match (&batch.submission.everywhere, &executor.subtree) {
             (Some(everywhere), Some(_)) => Some(everywhere.offering.clone()),
             _ => None,

@@ -61,6 +61,15 @@ pub struct Held {
     pub tries: Tries,
 }
 
+/// Tasks in a row that an executor has, of a class with alternatives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldAlternative {
+    /// The tasks.
+    pub held: Held,
+    /// The number of their alternative, from 1.
+    pub alternative: u32,
+}
+
 /// Everything an executor is told in one message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Order {
@@ -184,4 +193,6 @@ pub struct Join {
     pub lease: Lease,
     /// The gangs that it holds.
     pub gangs: Vec<GangKey>,
+    /// The tasks it has of classes with alternatives.
+    pub alternatives: Vec<HeldAlternative>,
 }

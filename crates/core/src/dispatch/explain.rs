@@ -277,9 +277,9 @@ impl Dispatcher {
         let offering = self.offering(instance, key, queue);
         if offering.executors == 0 {
             let need = &self.needs[key.1];
-            let (cache, need) = (need.data > DataNeed::None, need.resources.clone());
-            let executors = self.fleet.len() as u64;
-            obstacles.push(Obstacle::Unoffered { need, cache, executors });
+            let (cache, executors) = (need.data > DataNeed::None, self.fleet.len() as u64);
+            let requests = need.requests().cloned();
+            obstacles.extend(requests.map(|need| Obstacle::Unoffered { need, cache, executors }));
             return obstacles;
         }
         if offering.free() == 0 {

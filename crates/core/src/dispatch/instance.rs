@@ -29,8 +29,11 @@ pub(super) struct Batch {
     pub(super) id: BatchId,
     pub(super) first: u64,
     pub(super) submission: Submission,
-    /// The need of each class, while tasks have not ended.
+    /// The need of each class, while tasks have not ended, and behind them those of the
+    /// alternatives of each.
     pub(super) needs: Vec<NeedId>,
+    /// Where the alternatives of each class begin among the needs; none where no class has any.
+    pub(super) alternatives: Vec<u32>,
     /// Where each of the submission's class runs ends, as an offset.
     pub(super) class_ends: Vec<u64>,
     pub(super) queued: Time,
@@ -125,6 +128,12 @@ impl ReadyQueue {
         self.runs.front()
     }
 
+    /// The next task, and its class.
+    pub(super) fn next(&self) -> Option<(u64, u32)> {
+        let plain = self.runs.front().map(|run| (run.first, run.class));
+        plain.or(self.with_data.first)
+    }
+
     /// The runs of tasks that any executor may have, in their order.
     pub(super) fn runs(&self) -> impl Iterator<Item = &ReadyRun> {
         self.runs.iter()
@@ -187,8 +196,7 @@ impl ReadyQueue {
     /// The run time of the next task as its user estimates it; 0 is unknown.
     /// `None` if there is no task.
     pub(super) fn user_estimate(&self, batches: &BTreeMap<u64, Batch>) -> Option<u64> {
-        let plain = self.runs.front().map(|run| (run.first, run.class));
-        let (task, class) = plain.or(self.with_data.first)?;
+        let (task, class) = self.next()?;
         let (_, batch) = batches.range(..=task).next_back()?;
         Some(batch.submission.classes.get(class as usize)?.estimate_micros)
     }

@@ -1,12 +1,14 @@
 //! Executors that register or come back, with the tasks that they have.
 
+use super::alternatives::Said;
 use super::fleet::{InFlight, Registered};
+use super::instance::ReadyRun;
 use super::outputs::admit_overflow;
 use super::share::counted_micros;
 use super::update::{admit_held, admit_reports, held_of};
-use super::{Action, ConnectionId, Dispatcher, Held, Join, Record};
+use super::{Action, ConnectionId, Dispatcher, Held, HeldAlternative, Join, Record};
 use crate::events::{What, text};
-use crate::limits::HELD_GANGS_MAX;
+use crate::limits::{HELD_GANGS_MAX, JOIN_ALTERNATIVES_MAX};
 use crate::result::{Outcome, Tries};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, Resources, TaskId};
@@ -30,6 +32,7 @@ impl Dispatcher {
         admit_overflow(join.incarnation, &mut join.reports);
         admit_held(&mut join.held);
         join.gangs.truncate(HELD_GANGS_MAX);
+        join.alternatives.truncate(JOIN_ALTERNATIVES_MAX);
         self.comeback.came(self.now, join.incarnation);
         let is_expected = self.comeback.expects(join.incarnation);
         let Registered { id, before } = self.fleet.register(connection, &join);
@@ -77,14 +80,19 @@ impl Dispatcher {
         }
         for is_lost in [false, true] {
             let same = unknown.iter().filter(|report| (report.outcome == Outcome::Lost) == is_lost);
+            let said = same.clone().filter_map(|report| {
+                let alternative = report.detail.as_ref()?.alternative;
+                Some(HeldAlternative { held: held_of(report), alternative })
+            });
+            let said: Vec<HeldAlternative> = said.collect();
             let held: Vec<Held> = same.map(held_of).collect();
-            self.adopt(id, &held, is_lost);
+            self.adopt(id, (&held, &said), is_lost);
         }
         for report in unknown {
             self.report(id, &report);
             self.outputs.discard_unreferenced(&report);
         }
-        self.reconcile(id, &join.held);
+        self.reconcile(id, &join.held, &join.alternatives);
         self.reconcile_gangs(id, &join.gangs);
         self.no_longer_awaited(join.incarnation);
         self.repeat_cancellations(id);
@@ -106,7 +114,7 @@ impl Dispatcher {
 
     /// Makes the tasks that an executor reports to have, and those in its books
     /// here, the same.
-    fn reconcile(&mut self, id: ExecutorId, held: &[Held]) {
+    fn reconcile(&mut self, id: ExecutorId, held: &[Held], alternatives: &[HeldAlternative]) {
         for held in self.fleet.never_arrived(id, held) {
             self.take_returned(id, &held);
         }
@@ -119,13 +127,20 @@ impl Dispatcher {
             }
             rest.extend(lost.gaps(held.first.0, held.count).into_iter().map(of));
         }
-        self.adopt(id, &rest, false);
+        self.adopt(id, (&rest, alternatives), false);
     }
 
     /// Counts tasks that an executor has, unknown to us, as dispatched to it,
     /// if they are ready; tells it to forget them if not. Those that `are_lost`
-    /// it has no longer.
-    fn adopt(&mut self, id: ExecutorId, held: &[Held], are_lost: bool) {
+    /// it has no longer. Of those that have alternatives, it says which one; where it does not,
+    /// the first is taken for it.
+    fn adopt(
+        &mut self,
+        id: ExecutorId,
+        (held, alternatives): (&[Held], &[HeldAlternative]),
+        are_lost: bool,
+    ) {
+        let said = Said::new(alternatives);
         let mut executor = self.fleet.serving(id);
         let mut unknown: BTreeMap<(InstanceId, Tries), RunSet> = BTreeMap::new();
         for held in held {
@@ -152,7 +167,12 @@ impl Dispatcher {
                 let had = self.attempts.had_by(Some(executor.incarnation), id, &wanted);
                 ready.extend(instance.remove_reading(&had));
             }
-            for run in ready {
+            let divided = |run: ReadyRun| {
+                let has_several = self.instances[&id].has_alternatives(&run);
+                if has_several { said.divide((id, tries), run) } else { vec![(run, 0)] }
+            };
+            let ready: Vec<(ReadyRun, u32)> = ready.into_iter().flat_map(divided).collect();
+            for (run, number) in ready {
                 let instance = &mut self.instances[&id];
                 // An attempt that is known to have failed, or that is lost and
                 // counted, is not the task's last: it goes on waiting for the
@@ -164,10 +184,10 @@ impl Dispatcher {
                 }
                 wanted.remove(run.first, run.count);
                 let Some(batch) = instance.batch_of(TaskId(run.first)) else { continue };
-                let Some(&need_id) = batch.needs.get(run.class as usize) else { continue };
-                let need = &self.needs[need_id];
                 let class = batch.submission.classes.get(run.class as usize);
                 let estimate = class.map_or(0, |class| class.estimate_micros);
+                let Some(chosen) = batch.alternative(run.class, number) else { continue };
+                let (need, need_id) = (&self.needs[chosen.need], chosen.need);
                 let (batch, dispatched) = (batch.id, self.now);
                 let key = (Reverse(need.priority), need_id);
                 let found = instance.queues.find_with_likes(&key);
@@ -201,6 +221,7 @@ impl Dispatcher {
                         batch,
                         class,
                         need: need_id,
+                        alternative: chosen.alternative,
                         tries,
                         later,
                         dispatched,

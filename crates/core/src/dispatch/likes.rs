@@ -66,12 +66,13 @@ fn floor_of(memory_bytes: u64) -> u64 {
 
 impl Like {
     fn is_like(&self, need: &Need) -> bool {
-        let Need { resources, priority, instant, data, nodes } = &self.need;
+        let Need { resources, priority, instant, data, nodes, others } = &self.need;
         let Resources { cpus_milli, gpus, memory_bytes, custom } = resources;
         (*priority, *instant, *data, *nodes) == (need.priority, need.instant, need.data, need.nodes)
             && (*cpus_milli, *gpus) == (need.resources.cpus_milli, need.resources.gpus)
             && *memory_bytes == floor_of(need.resources.memory_bytes)
             && *custom == need.resources.custom
+            && *others == need.others
     }
 }
 

@@ -42,6 +42,9 @@ pub(super) struct Need {
     pub(super) data: DataNeed,
     /// How many executors run each of the tasks together: at least one.
     pub(super) nodes: u32,
+    /// The resources that they may hold instead, the preferred first. Tasks that were sent have a
+    /// need without: `dispatch/alternatives.rs`.
+    pub(super) others: Vec<Resources>,
 }
 
 impl Need {
@@ -52,12 +55,37 @@ impl Need {
             instant: class.kind == Kind::Noop && data == DataNeed::None && !class.is_gang(),
             data,
             nodes: class.nodes.max(1),
+            others: class.alternatives.clone(),
         }
+    }
+
+    /// The same for each of its alternatives, in their order; none if there is one alone.
+    pub(super) fn alternatives(&self) -> impl Iterator<Item = Need> {
+        let requests = self.requests().filter(|_| self.has_alternatives());
+        requests.map(|resources| {
+            let (resources, others) = (resources.clone(), Vec::new());
+            Need { resources, others, ..self.clone() }
+        })
+    }
+
+    /// Whether its tasks may hold one thing or another.
+    pub(super) fn has_alternatives(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// The resources that its tasks may hold, the preferred first.
+    pub(super) fn requests(&self) -> impl Iterator<Item = &Resources> {
+        std::iter::once(&self.resources).chain(&self.others)
+    }
+
+    /// Whether something is true of one of the things that its tasks may hold.
+    pub(super) fn any(&self, is_true: impl Fn(&Resources) -> bool) -> bool {
+        is_true(&self.resources) || self.others.iter().any(is_true)
     }
 
     /// Whether it may run where no CPU is free.
     pub(super) fn is_slotless(&self) -> bool {
-        self.instant || self.resources.cpus_milli == 0
+        self.instant || self.any(|request| request.cpus_milli == 0)
     }
 
     /// Whether each of the tasks runs on several executors.
@@ -65,9 +93,12 @@ impl Need {
         self.nodes > 1
     }
 
-    /// What `count` tasks in flight weigh when instances share executors.
+    /// What `count` tasks in flight weigh when instances share executors; of tasks that wait and
+    /// have alternatives, with the lightest.
     pub(super) fn weight(&self, count: u64) -> u128 {
-        let each = if self.instant { 1 } else { self.resources.cpus_milli.max(1) };
+        let cpus_milli = |request: &Resources| request.cpus_milli.max(1);
+        let lightest = self.others.iter().map(cpus_milli).min().unwrap_or(u32::MAX);
+        let each = if self.instant { 1 } else { cpus_milli(&self.resources).min(lightest) };
         u128::from(each) * u128::from(self.nodes) * u128::from(count)
     }
 }

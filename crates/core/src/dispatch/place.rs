@@ -6,6 +6,7 @@
 //! length. Executors that cannot take any ready task are not looked at again
 //! until they gain room.
 
+use super::alternatives::Chosen;
 use super::data_tasks::{announce, unlocated_data};
 use super::everywhere::OwnTask;
 use super::fleet::{Executor, InFlight, Outgoing, nanos_of};
@@ -217,22 +218,25 @@ impl Dispatcher {
             looked += 1;
             let Some((key, pace)) = next else { return false };
             after = Some(key);
+            let user = instance.share.user();
+            let may_have = |need: &Need| self.runnable.room(user, need.weight(1)) > 0;
+            let chosen = instance.choose((key, None), executor, &self.needs, may_have);
             let found = instance.queues.find_with_likes(&key);
             let Some((queue, measured)) = found else { return false };
             if queue.blocked_since.is_some() && !terms.gained {
                 continue;
             }
-            let need_id = key.1;
-            let need = &self.needs[need_id];
-            if !executor.offers(need)
+            if !executor.offers(&self.needs[key.1])
                 || executor.has_many_runs()
-                || (executor.misjudged && !executor.in_flight.is_empty() && !need.instant)
+                || (executor.misjudged
+                    && !executor.in_flight.is_empty()
+                    && !self.needs[key.1].instant)
             {
                 continue;
             }
+            let (need_id, need) = (chosen.need, &self.needs[chosen.need]);
             let mut quota = u64::MAX;
             if self.runnable.has_users() {
-                let user = instance.share.user();
                 quota = self.runnable.room(user, need.weight(1));
                 if quota == 0 {
                     self.runnable.hold_back(user);
@@ -271,8 +275,13 @@ impl Dispatcher {
                     let each_nanos = estimate.map(|micros| nanos_of(micros, slots));
                     let fills = !self.runnable.is_any_bound();
                     let queued = (queue.len, fills);
-                    let ahead =
-                        prefetch((need, need_id), queued, estimate, slots, executor, connected);
+                    // A task is bound to no alternative before there is room for it.
+                    let ahead = match chosen.alternative {
+                        0 => {
+                            prefetch((need, need_id), queued, estimate, slots, executor, connected)
+                        }
+                        _ => 0,
+                    };
                     // One that may not go ahead, however much is sent ahead already.
                     let longest_ahead = executor.one_ahead_micros_max() * 1_000;
                     let waits =
@@ -319,7 +328,7 @@ impl Dispatcher {
             {
                 return true;
             }
-            if self.send_tasks(executor_id, instance_id, key, count) > 0 {
+            if self.send_tasks(executor_id, instance_id, (key, chosen), count) > 0 {
                 return true;
             }
             if was_reserved {
@@ -330,17 +339,18 @@ impl Dispatcher {
     }
 
     /// Moves up to `count` tasks of a queue to an executor's order. Returns
-    /// how many: at least one, and no more than the order has bytes for.
+    /// how many: at least one, and no more than the order has bytes for. They are sent with the
+    /// alternative that was chosen.
     fn send_tasks(
         &mut self,
         executor_id: ExecutorId,
         instance_id: InstanceId,
-        key: QueueKey,
+        (key, chosen): (QueueKey, Chosen),
         count: u64,
     ) -> u64 {
         let mut executor = self.fleet.serving(executor_id);
         let instance = &mut self.instances[&instance_id];
-        let need = &self.needs[key.1];
+        let need = &self.needs[chosen.need];
         let found = instance.queues.find_with_likes(&key);
         let (estimate, measured) = found.map_or((None, None), |(queue, measured)| {
             (queue.estimate(&instance.batches, measured), measured.mean_micros)
@@ -384,6 +394,7 @@ impl Dispatcher {
                 row_bytes += (packed.blob.len() as u64).div_ceil(take);
             }
             let batch_id = batch.id;
+            let sent_class = batch.sent_class(front.class, chosen.alternative);
             let data = batch.submission.data.as_ref();
             let knows_places = instance.options.policy.policy.knows_places();
             let is_to_stay = |object: &_| knows_places && self.placement.is_to_stay(object);
@@ -395,7 +406,7 @@ impl Dispatcher {
                 instance: instance_id,
                 first: TaskId(run.first),
                 count: run.count,
-                class: run.class,
+                class: sent_class,
                 tries: run.tries,
                 rows,
                 data,
@@ -408,7 +419,8 @@ impl Dispatcher {
                     count: run.count,
                     batch: batch_id,
                     class: run.class,
-                    need: key.1,
+                    need: chosen.need,
+                    alternative: chosen.alternative,
                     tries: run.tries,
                     later: 0,
                     dispatched: self.now,
@@ -492,7 +504,7 @@ impl Dispatcher {
                 queue.len > 0
                     && queue.blocked_since.is_some()
                     && !self.could_run(key.1)
-                    && !self.can_be_obtained(&self.needs[key.1].resources)
+                    && !self.needs[key.1].any(|request| self.can_be_obtained(request))
             });
             unoffered.extend(queues.map(|(key, _)| ((id, key), micros)));
         }

@@ -53,12 +53,13 @@ impl Default for Least {
 
 impl Least {
     fn of(need: &Need) -> Least {
-        Least {
-            cpus_milli: need.resources.cpus_milli,
-            gpus: need.resources.gpus,
-            memory_bytes: need.resources.memory_bytes,
+        let of = |request: &Resources| Least {
+            cpus_milli: request.cpus_milli,
+            gpus: request.gpus,
+            memory_bytes: request.memory_bytes,
             data: need.data,
-        }
+        };
+        need.others.iter().fold(of(&need.resources), |least, other| least.and(of(other)))
     }
 
     fn and(self, other: Least) -> Least {
@@ -88,7 +89,7 @@ pub(super) struct Room<'a> {
 
 impl Room<'_> {
     pub(super) fn fits(self, need: &Need) -> bool {
-        self.resources.fits(&need.resources) && need.data <= self.data
+        need.any(|request| self.resources.fits(request)) && need.data <= self.data
     }
 }
 

@@ -464,7 +464,7 @@ impl Dispatcher {
         self.fleet.single_out(executor, &held_of_run(id, &one));
         let key = key_of(&self.needs[run.need], run.need);
         let past = Past { class: run.class, tries: run.counted() };
-        self.send_try(to, id, key, task, past);
+        self.send_try(to, id, (key, run.chosen()), task, past);
         self.fleet.list(to, self.now);
         self.speculation.pairs.insert((id, task), Pair { first: executor, copy: to });
         self.happenings.note(|| What::Copied {

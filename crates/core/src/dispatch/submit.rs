@@ -1,5 +1,6 @@
 //! Instances and submissions: what comes in from clients.
 
+use super::alternatives::{begins_of, need_count};
 use super::attempts::Ledger;
 use super::instance::{Batch, Instance, ReadyRun};
 use super::intermediate::Links;
@@ -92,10 +93,11 @@ impl Dispatcher {
         if instance.queued_bytes > QUEUED_BYTES_MAX {
             return Err(RequestError::Busy { queued_bytes: instance.queued_bytes });
         }
-        if submission.classes.len() > INSTANCE_NEEDS_MAX {
+        let needs = need_count(&submission);
+        if needs > INSTANCE_NEEDS_MAX {
             return Err(RequestError::TooManyNeeds);
         }
-        if instance.queues.is_beyond(submission.classes.len()) {
+        if instance.queues.is_beyond(needs) {
             return Err(RequestError::Busy { queued_bytes: instance.queued_bytes });
         }
         let wanted = submission.classes.iter().map(|class| class.lenders).max().unwrap_or(0);
@@ -156,6 +158,7 @@ impl Dispatcher {
         let needs = hold_needs(instance, &mut self.needs, &submission);
         let count = submission.count;
         self.tally.submitted(count);
+        let alternatives = begins_of(&submission);
         let class_ends = submission
             .class_runs
             .iter()
@@ -194,6 +197,7 @@ impl Dispatcher {
                 first: first.0,
                 submission,
                 needs,
+                alternatives,
                 class_ends,
                 queued,
                 unfinished: count,
@@ -372,18 +376,19 @@ impl Dispatcher {
     }
 }
 
-/// The needs of a submission's classes, numbered, for as long as some of its
-/// tasks have not ended.
+/// The needs of a submission's classes, and behind them those of the alternatives of each,
+/// numbered, for as long as some of its tasks have not ended.
 pub(super) fn hold_needs(
     instance: &mut Instance,
     needs: &mut Needs,
     submission: &Submission,
 ) -> Vec<NeedId> {
     let data = DataNeed::of(submission.data.as_deref());
-    let classes = submission.classes.iter();
-    let held = classes.map(|class| {
-        let need = Need::of(class, data);
-        instance.queues.hold(needs, &need)
-    });
-    held.collect()
+    let of_classes = submission.classes.iter().map(|class| Need::of(class, data));
+    let mut held: Vec<NeedId> = of_classes.map(|need| instance.queues.hold(needs, &need)).collect();
+    for class in submission.classes.iter().filter(|class| class.has_alternatives()) {
+        let alternatives = Need::of(class, data);
+        held.extend(alternatives.alternatives().map(|need| instance.queues.hold(needs, &need)));
+    }
+    held
 }

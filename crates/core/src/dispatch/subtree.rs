@@ -106,7 +106,7 @@ impl Subtree {
 
     /// Whether some node can run tasks of a need.
     pub(super) fn runs(&self, need: &Need) -> bool {
-        self.fits(&need.resources, need.data > DataNeed::None)
+        need.any(|request| self.fits(request, need.data > DataNeed::None))
     }
 
     /// How many nodes offer this, free or not, and have a cache if `caches` says so.

@@ -110,7 +110,10 @@ impl Dispatcher {
                 if is_meant(need) {
                     let estimate = queue.estimate(&instance.batches, queue.measured);
                     let lasts = queue.user_estimate(&instance.batches).unwrap_or(0);
-                    let need_of = (&need.resources, need.nodes);
+                    // With alternatives, one that can be asked for counts.
+                    let obtained = need.requests().find(|one| self.can_be_obtained(one));
+                    let counted = obtained.filter(|_| need.has_alternatives());
+                    let need_of = (counted.unwrap_or(&need.resources), need.nodes);
                     add_waiting(waiting, need_of, (queue.len, estimate, lasts));
                 }
             }

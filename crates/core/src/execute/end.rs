@@ -55,6 +55,13 @@ impl Executor {
             (Some(Killed::Timeout), _) => Outcome::TimedOut,
             (Some(Killed::Cancelled), _) => Outcome::Cancelled,
         };
+        let detail = match run.class.alternative {
+            0 => detail,
+            alternative => {
+                let detail = detail.map_or_else(Detail::default, Arc::unwrap_or_clone);
+                Some(Arc::new(Detail { alternative, ..detail }))
+            }
+        };
         let report = Report {
             instance: key.instance,
             first: key.task,

@@ -1,8 +1,8 @@
 //! The load of an executor, for whoever looks, and its bounds.
 
 use super::Executor;
-use crate::dispatch::Held;
-use crate::limits::{JOIN_RUNS_MAX, RUNNING_TASKS_MAX};
+use crate::dispatch::{Held, HeldAlternative};
+use crate::limits::{JOIN_ALTERNATIVES_MAX, JOIN_RUNS_MAX, RUNNING_TASKS_MAX};
 use crate::task::{Resources, TaskId};
 use std::collections::VecDeque;
 
@@ -48,6 +48,22 @@ impl Executor {
             let dropped = held.split_off(JOIN_RUNS_MAX);
             self.drop_queued(&dropped, None);
         }
+    }
+
+    /// The started and the waiting tasks that have one of several alternatives.
+    pub(super) fn held_alternatives(&self) -> Vec<HeldAlternative> {
+        let running = self.running.iter().map(|(key, run)| {
+            let (instance, first, count, tries) = (key.instance, key.task, run.count, run.tries);
+            (run.class.alternative, Held { instance, first, count, tries })
+        });
+        let queued = self.queue.iter().map(|run| {
+            let (instance, first) = (run.instance, TaskId(run.first));
+            let (count, tries) = (run.count, run.tries);
+            (run.class.alternative, Held { instance, first, count, tries })
+        });
+        let several = running.chain(queued).filter(|(alternative, _)| *alternative > 0);
+        let several = several.map(|(alternative, held)| HeldAlternative { held, alternative });
+        several.take(JOIN_ALTERNATIVES_MAX).collect()
     }
 
     /// Whether it has as much on its hands as it can tell of.

@@ -49,6 +49,8 @@ pub enum SubmissionPart {
     Speculation,
     /// The disk space that tasks of a class claim.
     Disk,
+    /// The alternatives of a class of tasks.
+    Alternatives,
 }
 
 impl fmt::Display for SubmissionPart {
@@ -78,6 +80,7 @@ impl fmt::Display for SubmissionPart {
                 "class of tasks of which two tries may run at the same time"
             }
             SubmissionPart::Disk => "class of tasks that claim disk space",
+            SubmissionPart::Alternatives => "list of alternatives of a class of tasks",
         })
     }
 }

@@ -13,6 +13,7 @@ pub(crate) fn executor(incarnation: u64, cpus: u32) -> Join {
         held: Vec::new(),
         reports: Vec::new(),
         gangs: Vec::new(),
+        alternatives: Vec::new(),
         serves: None,
         cache: Default::default(),
         lease: Lease::default(),

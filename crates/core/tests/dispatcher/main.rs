@@ -4,6 +4,7 @@
 
 mod acceptances;
 mod acknowledgements;
+mod alternatives;
 mod attempts;
 mod bounds;
 mod clock;

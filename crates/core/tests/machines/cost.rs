@@ -143,6 +143,7 @@ fn distinct_tasks_on_many_executors_cost_no_more_messages_than_tasks() {
     for connection in (0..EXECUTORS).map(ConnectionId) {
         let join = Join {
             gangs: Vec::new(),
+            alternatives: Vec::new(),
             serves: None,
             cache: Default::default(),
             lease: Lease::default(),
@@ -257,6 +258,7 @@ fn a_template_goes_to_an_executor_once_while_submissions_have_it() {
             cache: Default::default(),
             lease: Lease::default(),
             gangs: Vec::new(),
+            alternatives: Vec::new(),
             serves: None,
             incarnation,
             name,

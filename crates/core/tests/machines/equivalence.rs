@@ -146,6 +146,7 @@ fn outcomes(jobs: &[Job], manner: Manner) -> (BTreeMap<u64, Outcome>, Counts) {
     for connection in [1, 2].map(ConnectionId) {
         let join = Join {
             gangs: Vec::new(),
+            alternatives: Vec::new(),
             serves: None,
             cache: Default::default(),
             lease: Lease::default(),

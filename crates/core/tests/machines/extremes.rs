@@ -175,6 +175,7 @@ fn join(executor: u64) -> Event {
         held: Vec::new(),
         reports: Vec::new(),
         gangs: Vec::new(),
+        alternatives: Vec::new(),
         serves,
         cache: Default::default(),
         lease: Lease::default(),

@@ -241,7 +241,7 @@ fn event() -> impl Strategy<Value = Event> {
         4 => ((connection.clone(), name()), 1..4u64, resources(), vec(held(), 0..4), vec(report(), 0..3))
             .prop_map(|((connection, name), incarnation, capacity, held, reports)| Event::Join {
                 connection,
-                join: Join { lease: Lease::default(), cache: Default::default(), gangs: Vec::new(), serves: None, incarnation, name, capacity, held, reports },
+                join: Join { lease: Lease::default(), cache: Default::default(), gangs: Vec::new(), alternatives: Vec::new(), serves: None, incarnation, name, capacity, held, reports },
             }),
         8 => (connection.clone(), any_number(), vec(report(), 0..4), (vec(held(), 0..4), vec(held(), 0..4), vec(held(), 0..2)), 0..20u8, (runs(), subtree(), survey()))
             .prop_map(|(connection, number, reports, (returned, staged, unstaged), bits, (kept, subtree, survey))| Event::Update {

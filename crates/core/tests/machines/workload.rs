@@ -133,9 +133,20 @@ fn class(rng: &mut Rng, flavour: Flavour) -> TaskClass {
         // Tasks on several executors have no scratch directories.
         resources.set_disk_bytes(0);
     }
+    // Worlds with second tries have none, and draw as without.
+    let may_have_others = !is_gang && kind != Kind::Noop && !flavour.speculates;
+    let others = if may_have_others && rng.percent(30) { 1 + rng.below(3) } else { 0 };
+    let mut alternatives: Vec<Resources> = Vec::new();
+    for _ in 0..others {
+        let other = self::resources(rng);
+        if other != resources && !alternatives.contains(&other) {
+            alternatives.push(other);
+        }
+    }
     TaskClass {
         kind,
         resources,
+        alternatives,
         priority: rng.below(3) as i32 - 1,
         retries: if rng.percent(40) { rng.below(4) as u32 } else { 0 },
         timeout_micros: if flavour.failures && rng.percent(20) { 300_000 } else { 0 },

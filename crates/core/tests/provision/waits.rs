@@ -96,6 +96,7 @@ fn a_watch_looks_when_it_is_due_and_tells_of_changes_alone() {
         held: Vec::new(),
         reports: Vec::new(),
         gangs: Vec::new(),
+        alternatives: Vec::new(),
         serves: None,
         cache: Default::default(),
         lease: Lease::default(),

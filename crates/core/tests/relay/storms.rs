@@ -17,7 +17,7 @@ fn submit_kinds(world: &mut World, micros_min: u64) {
         let cpus = 1 + world.rng.below(3) as u32;
         let kind = if world.rng.percent(20) { Kind::Noop } else { Kind::Sleep };
         let tasks = class(kind, cpus, micros);
-        match world.rng.below(9) {
+        match world.rng.below(10) {
             0 => world.submit_distinct(count, tasks),
             1 => world.submit_failing(count, TaskClass { retries: 2, ..tasks }),
             2 => world.submit_after(count, tasks),
@@ -30,6 +30,11 @@ fn submit_kinds(world: &mut World, micros_min: u64) {
             6 => {
                 let reads: Vec<u64> = (0..count).map(|_| 1 + world.rng.below(OBJECTS)).collect();
                 world.submit_readers(tasks, &reads);
+            }
+            8 => {
+                let alternatives = vec![Resources::cpus(cpus)];
+                let tasks = class(Kind::Sleep, cpus + 1, micros);
+                world.submit(count, TaskClass { alternatives, ..tasks });
             }
             7 if world.knows_places() => {
                 world.submit_shuffle(count, class(Kind::Sleep, cpus, micros));

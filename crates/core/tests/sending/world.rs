@@ -100,6 +100,7 @@ impl World {
             held: Vec::new(),
             reports: Vec::new(),
             gangs: Vec::new(),
+            alternatives: Vec::new(),
             serves,
             cache: Default::default(),
             lease,

@@ -241,6 +241,7 @@ impl World {
     fn caches(&mut self, connection: ConnectionId, capacity: Resources, objects: Vec<Object>) {
         let join = Join {
             gangs: Vec::new(),
+            alternatives: Vec::new(),
             serves: Some(Serving { address: "a:1".to_owned(), fingerprint: vec![1] }),
             cache: Default::default(),
             lease: Lease::default(),

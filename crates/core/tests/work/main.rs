@@ -113,6 +113,7 @@ fn dispatch(tasks: u64, kind: Kind, rows: Rows) {
     for connection in (0..EXECUTORS).map(ConnectionId) {
         let join = Join {
             gangs: Vec::new(),
+            alternatives: Vec::new(),
             serves: None,
             cache: Default::default(),
             lease: Lease::default(),

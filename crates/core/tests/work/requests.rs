@@ -80,6 +80,7 @@ fn alike(count: u64) -> Submission {
 fn join(incarnation: u64, held: Vec<Held>) -> Join {
     Join {
         gangs: Vec::new(),
+        alternatives: Vec::new(),
         serves: None,
         cache: Default::default(),
         lease: Lease::default(),

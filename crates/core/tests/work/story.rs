@@ -120,6 +120,7 @@ impl World {
         self.updates.insert(connection, 0);
         let join = Join {
             gangs: Vec::new(),
+            alternatives: Vec::new(),
             serves: None,
             cache: Default::default(),
             lease: Lease::default(),

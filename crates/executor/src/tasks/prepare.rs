@@ -6,6 +6,7 @@ use super::gangs::GangEnvironment;
 use super::setup::in_shell;
 use super::{Prepared, Process, Tasks};
 use crate::MemoryLimits;
+use crate::granted::alternative;
 use crate::not_started::Reason;
 use crate::objects::SandboxError;
 use crate::sandboxes::Named;
@@ -135,6 +136,7 @@ impl Tasks {
         set("FALKON_TASK", start.key.task.to_string());
         set("FALKON_ATTEMPT", start.attempt.to_string());
         env.extend(self.gpus.environment(&start.grant.gpus));
+        env.extend(alternative(&start.class));
         let shown = |names: &mut dyn Iterator<Item = &[u8]>| names.map(<[u8]>::to_vec).collect();
         let objects_read = declared::objects(&command.inputs).map(|(name, _)| name);
         let argv = in_shell(command.argv, || Surroundings {

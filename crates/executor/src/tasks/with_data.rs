@@ -4,6 +4,7 @@
 
 use super::prepare::{NotStarted, names_of, output_paths};
 use super::{Bundle, Call, Tasks, Written, in_directory, texts_payload};
+use crate::granted::alternative;
 use crate::values::{Left, url_of};
 use falkon_core::data::object::Object;
 use falkon_core::execute::{Event, Start, StartData, TaskKey};
@@ -25,7 +26,8 @@ impl Tasks {
     ) -> Result<(), NotStarted> {
         let command = self.command(start, 0)?;
         let directory = self.make_sandbox(start, &command, data)?;
-        let more = self.gpus.environment(&start.grant.gpus);
+        let mut more = self.gpus.environment(&start.grant.gpus);
+        more.extend(alternative(&start.class));
         let tree = first_tree(&directory, &command, data);
         let instance = start.key.instance;
         let home = Arc::new(self.workers.home(&command, instance, more, tree.as_deref())?);

@@ -40,6 +40,7 @@ pub(crate) fn rate(load: &Load) -> Result<f64, BenchError> {
         connection: EXECUTOR,
         join: Join {
             gangs: Vec::new(),
+            alternatives: Vec::new(),
             serves: None,
             cache: Default::default(),
             lease: Lease::default(),

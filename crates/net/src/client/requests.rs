@@ -13,8 +13,8 @@ use falkon_core::result::Stream;
 use falkon_core::tail::{OutputQuestion, Tail, TailQuestion};
 use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, TaskKey, UserId};
 use falkon_wire::message::{
-    BelowAsk, FromClient, RestartAsk, Status, TaskInfo, Ticket, ToClient, UserAsk, UserChange,
-    UserStatus,
+    ALTERNATIVES_SINCE, BelowAsk, FromClient, RestartAsk, Status, TaskInfo, Ticket, ToClient,
+    UserAsk, UserChange, UserStatus,
 };
 use falkon_wire::provision::{ProvisionAsk, ProvisionStatus};
 use std::sync::{Arc, OnceLock};
@@ -39,13 +39,21 @@ impl Client {
     /// accepted; several submissions may be on their way at once.
     ///
     /// # Errors
-    /// The connection is lost.
+    /// The connection is lost, or the dispatcher is of a release that knows no alternatives, and
+    /// tasks have some.
     pub async fn submit(
         &self,
         instance: InstanceId,
         first: TaskId,
-        submission: Submission,
+        mut submission: Submission,
     ) -> Result<Pending, ClientError> {
+        if self.version < ALTERNATIVES_SINCE {
+            if submission.has_alternatives() {
+                return Err(ClientError::NoAlternatives { theirs: self.version });
+            }
+            // Tasks of a relay, with those that were chosen.
+            submission.classes.iter_mut().for_each(|class| class.alternative = 0);
+        }
         let client = submitter();
         self.begin(|request| FromClient::Submit { request, instance, first, client, submission })
             .await

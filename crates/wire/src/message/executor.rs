@@ -6,10 +6,8 @@ use falkon_core::dispatch::{AccessError, Join, Order, Update};
 use falkon_core::gang::GangOrder;
 use falkon_core::part::{PartAnswer, PartQuestion};
 use falkon_core::provision::Waiting;
-use falkon_core::result::Cause;
 use falkon_core::tail::{KeptQuestion, Tail, TailQuestion};
 use falkon_core::task::Time;
-use std::sync::Arc;
 
 /// From an executor to a dispatcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,40 +55,6 @@ wire_enum!(FromExecutor {
     4 => ReadPart { number, question },
     5 => Part { number, answer },
 });
-
-/// The first version of the protocol that knows of scratch disk space.
-const DISK_SINCE: u16 = 9;
-
-impl FromExecutor {
-    /// Leaves out what a dispatcher that speaks `version` does not know: to one of version 8, an
-    /// executor offers no scratch disk space, and says nothing of what tasks have had of it.
-    pub fn adapt(&mut self, version: u16) {
-        if version >= DISK_SINCE {
-            return;
-        }
-        let reports = match self {
-            FromExecutor::Join(join) => {
-                join.capacity.set_disk_bytes(0);
-                &mut join.reports
-            }
-            FromExecutor::Update(update) => &mut update.reports,
-            FromExecutor::Tail { .. }
-            | FromExecutor::NoTail { .. }
-            | FromExecutor::ReadPart { .. }
-            | FromExecutor::Part { .. } => return,
-        };
-        for detail in reports.iter_mut().filter_map(|report| report.detail.as_mut()) {
-            let has_disk = detail.resources.is_some_and(|used| used.disk_max_bytes.is_some());
-            if has_disk || detail.cause == Some(Cause::OverDisk) {
-                let detail = Arc::make_mut(detail);
-                detail.cause = detail.cause.filter(|cause| *cause != Cause::OverDisk);
-                if let Some(used) = &mut detail.resources {
-                    used.disk_max_bytes = None;
-                }
-            }
-        }
-    }
-}
 
 /// From a dispatcher to an executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,40 +140,5 @@ impl ToExecutor {
             | ToExecutor::Part { .. }
             | ToExecutor::Refused { .. } => false,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use falkon_core::dispatch::Update;
-    use falkon_core::result::{Detail, Outcome, Report, ResourceUsage, Tries};
-    use falkon_core::task::{InstanceId, TaskId};
-
-    #[test]
-    fn version_8_hears_nothing_of_disk_space() {
-        let used = ResourceUsage { disk_max_bytes: Some(7), ..ResourceUsage::default() };
-        let (cause, resources) = (Some(Cause::OverDisk), Some(used));
-        let detail = Detail { cause, resources, error: "x".to_owned(), ..Detail::default() };
-        let report = Report {
-            instance: InstanceId(0),
-            first: TaskId(1),
-            count: 1,
-            tries: Tries::default(),
-            outcome: Outcome::Exit(1),
-            started: Time(2),
-            ended: Time(3),
-            detail: Some(Arc::new(detail)),
-        };
-        let update = Update { number: 1, reports: vec![report], ..Update::default() };
-        let message = FromExecutor::Update(update);
-        let mut adapted = message.clone();
-        adapted.adapt(DISK_SINCE);
-        assert_eq!(adapted, message);
-        adapted.adapt(DISK_SINCE - 1);
-        let FromExecutor::Update(Update { reports, .. }) = adapted else { unreachable!() };
-        let detail = reports[0].detail.as_ref().unwrap();
-        assert_eq!((detail.cause, detail.resources), (None, Some(ResourceUsage::default())));
-        assert_eq!(detail.error, "x");
     }
 }

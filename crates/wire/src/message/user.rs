@@ -122,9 +122,9 @@ impl UserChange {
 }
 
 impl ToClient {
-    /// Leaves out what a client that speaks `version` does not know. A refusal of which version 8
-    /// knows nothing becomes one that has the same text.
-    pub fn adapt(&mut self, version: u16) {
+    /// Leaves out what a client that speaks `version` does not know of users. A refusal of which
+    /// version 8 knows nothing becomes one that has the same text.
+    pub(super) fn adapt_users(&mut self, version: u16) {
         if version >= USER_CHANGES_SINCE {
             return;
         }

@@ -22,9 +22,9 @@ use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
-    Access, AccessError, Assigned, BatchId, Delivery, Earlier, Held, Holdings, Idle, IdleReason,
-    InstanceOptions, Join, Keep, Lease, NodeClass, Order, PagedOutput, Prepare, Record, Selection,
-    Site, Standing, Subtree, Survey, Update,
+    Access, AccessError, Assigned, BatchId, Delivery, Earlier, Held, HeldAlternative, Holdings,
+    Idle, IdleReason, InstanceOptions, Join, Keep, Lease, NodeClass, Order, PagedOutput, Prepare,
+    Record, Selection, Site, Standing, Subtree, Survey, Update,
 };
 use falkon_core::gang::{GangKey, GangOrder, GangReport, GangToken, Member};
 use falkon_core::provision::Waiting;
@@ -272,6 +272,12 @@ fn submission() -> Submission {
     }
 }
 
+fn alternatives() -> Submission {
+    let alternatives = vec![Resources::cpus(16), resources()];
+    let class = TaskClass { alternatives, ..TaskClass::default() };
+    Submission { classes: vec![class], ..task_array() }
+}
+
 fn task_array() -> Submission {
     Submission {
         count: 1_000_000,
@@ -318,6 +324,7 @@ fn detail() -> Option<Arc<Detail>> {
             disk_max_bytes: Some(2 << 30),
         }),
         executor: "site-a/node-7".to_owned(),
+        alternative: 2,
     }))
 }
 
@@ -450,6 +457,10 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
         (
             "submit_array",
             Submit { request, instance, first: TaskId(2), client: 77, submission: task_array() },
+        ),
+        (
+            "submit_alternatives",
+            Submit { request, instance, first: TaskId(2), client: 77, submission: alternatives() },
         ),
         ("seal", Seal { request, instance }),
         ("forget", Forget { request, name: Some("/data/nr.fa".into()) }),
@@ -665,6 +676,7 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
     let serves = Serving { address: "node7:40001".to_owned(), fingerprint: vec![0xab; 32] };
     let join = Join {
         gangs: Vec::new(),
+        alternatives: Vec::new(),
         serves: None,
         cache: CacheRoom { object_bytes: 5 << 30, lent_bytes: 0, mounts: true },
         lease: Lease::default(),
@@ -674,6 +686,8 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
         held: held(),
         reports: reports(),
     };
+    let of = |held| HeldAlternative { held, alternative: 2 };
+    let alternatives = held().into_iter().map(of).collect();
     let lease = Lease { allocation: Some(AllocationId(12)), leaves_in_micros: Some(3_540_000_000) };
     let update = Update {
         number: 9,
@@ -698,6 +712,7 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
         ("join_serving", FromExecutor::Join(Join { serves: Some(serves), ..join.clone() })),
         ("join_leased", FromExecutor::Join(Join { lease, ..join.clone() })),
         ("join_gangs", FromExecutor::Join(Join { gangs: vec![gang()], ..join.clone() })),
+        ("join_alternatives", FromExecutor::Join(Join { alternatives, ..join.clone() })),
         ("join", FromExecutor::Join(join)),
         ("update", FromExecutor::Update(update)),
         ("update_cache", cached(11, cache_changes())),
@@ -802,7 +817,7 @@ fn to_executor() -> Vec<(&'static str, ToExecutor)> {
         prepare: vec![Prepare {
             batch: BatchId(5),
             template,
-            classes: vec![class()],
+            classes: vec![class(), TaskClass { alternative: 2, ..class() }],
             everywhere: Some(class().resources),
         }],
         assign: vec![assigned(0, submission().rows), assigned(2, task_array().rows)],

@@ -11,9 +11,9 @@ use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::data::way::{Chosen, Way, Why};
 use falkon_core::dispatch::{
     Access, AccessError, Assigned, Attempts, BatchId, Delivery, Earlier, FoundObject, Held,
-    HolderStatus, Holdings, Idle, IdleReason, InstanceOptions, Join, Keep, Lease, LetGo, NodeClass,
-    ObjectStatus, Order, PagePlace, PagedOutput, Prepare, Purpose, Record, Remembered, Selection,
-    Site, Standing, StoredPage, Subtree, Survey, Update,
+    HeldAlternative, HolderStatus, Holdings, Idle, IdleReason, InstanceOptions, Join, Keep, Lease,
+    LetGo, NodeClass, ObjectStatus, Order, PagePlace, PagedOutput, Prepare, Purpose, Record,
+    Remembered, Selection, Site, Standing, StoredPage, Subtree, Survey, Update,
 };
 use falkon_core::encoded::Encoded;
 use falkon_core::gang::{GangKey, GangOrder, GangReport, GangToken, Member};
@@ -144,6 +144,7 @@ fn detail(bytes: usize) -> Arc<Detail> {
         outputs: Vec::new(),
         resources: Some(usage()),
         executor: String::new(),
+        alternative: u32::MAX,
     })
 }
 
@@ -488,6 +489,7 @@ fn survey() -> Survey {
 
 #[test]
 fn the_largest_message_of_every_kind_from_an_executor_fits_a_frame() {
+    let alternative = HeldAlternative { held: held(1)[0], alternative: u32::MAX };
     let join = Join {
         incarnation: NUMBER,
         name: name(),
@@ -495,6 +497,7 @@ fn the_largest_message_of_every_kind_from_an_executor_fits_a_frame() {
         held: held(JOIN_RUNS_MAX),
         reports: reports(),
         gangs: vec![GANG; HELD_GANGS_MAX],
+        alternatives: vec![alternative; JOIN_ALTERNATIVES_MAX],
         serves: Some(serving()),
         cache: CacheRoom { object_bytes: NUMBER, lent_bytes: NUMBER, mounts: true },
         lease: Lease { allocation: Some(AllocationId(NUMBER)), leaves_in_micros: Some(NUMBER) },

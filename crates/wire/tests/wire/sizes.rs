@@ -111,6 +111,7 @@ fn dispatcher() -> Dispatcher {
         held: Vec::new(),
         reports: Vec::new(),
         gangs: Vec::new(),
+        alternatives: Vec::new(),
         serves,
         cache: Default::default(),
         lease: Lease::default(),
@@ -328,6 +329,7 @@ fn the_largest_report_fits_updates_records_and_deliveries() {
                 disk_max_bytes: Some(u64::MAX),
             }),
             executor: "n".repeat(2 * EXECUTOR_PATH_BYTES_MAX),
+            alternative: u32::MAX,
         };
         let (number, task, time) = (u64::MAX, TaskId(u64::MAX - 1), Time(u64::MAX));
         let tries = Tries { failures: u32::MAX, losses: u32::MAX };

@@ -4,6 +4,7 @@
 mod data;
 mod details;
 mod gangs;
+mod joins;
 mod options;
 mod provision;
 mod records;
@@ -14,18 +15,18 @@ mod users;
 
 use crate::examples;
 use data::{
-    access, access_error, assigned_data, cache_room, changes, data_order, declared, lists, object,
-    object_id, object_status, pace, policy, policy_error, policy_name, purpose, serving,
-    shared_text, ticket, unwritten,
+    access, access_error, assigned_data, changes, data_order, declared, lists, object, object_id,
+    object_status, pace, policy, policy_error, policy_name, purpose, shared_text, ticket,
+    unwritten,
 };
 use details::{cause, counts, detail};
 use falkon_core::dispatch::{
-    Assigned, BatchId, Delivery, Held, Join, Lease, Order, Prepare, RequestError, Selection, Update,
+    Assigned, BatchId, Delivery, Held, Order, Prepare, RequestError, Selection, Update,
 };
 use falkon_core::result::{Finished, Outcome, Report, Stream, Tries};
 use falkon_core::task::{
-    After, AllocationId, Everywhere, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows,
-    Submission, SubmissionError, SubmissionPart, TaskClass, TaskId, Time,
+    After, Everywhere, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission,
+    SubmissionError, SubmissionPart, TaskClass, TaskId, Time,
 };
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{
@@ -33,7 +34,8 @@ use falkon_wire::command::{
 };
 use falkon_wire::hidden::Hidden;
 use falkon_wire::message::{FromClient, FromExecutor, Refusal, ToClient, ToExecutor};
-use gangs::{gang, gang_order, gang_report};
+use gangs::{gang_order, gang_report};
+use joins::join;
 use options::options;
 use proptest::collection::vec;
 use proptest::option;
@@ -122,11 +124,14 @@ any_of! {
     i32: signed();
     bool: any::<bool>();
     Vec<(String, u64)>: vec((text(), number()), 0..3);
+    Vec<Resources>: vec(resources(), 0..4);
 }
 
 /// Classes with any value in each of their fields, whichever these are.
 macro_rules! any_class {
-    (TaskClass $fields:tt) => { any_class!(@struct TaskClass $fields); };
+    (TaskClass { $($field:ident),* $(,)? } later { $($later:ident),* }) => {
+        any_class!(@struct TaskClass { $($field,)* $($later),* });
+    };
     (Resources $fields:tt) => { any_class!(@struct Resources $fields); };
     (@struct $type:ident { $($field:ident),* $(,)? }) => {
         impl Any for $type {
@@ -519,27 +524,6 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
 }
 
 pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
-    let before = (vec(held(), 0..5), vec(report(), 0..5), vec(gang(), 0..3));
-    let lease =
-        (option::of(number()), option::of(number())).prop_map(|(allocation, leaves_in_micros)| {
-            let allocation = allocation.map(AllocationId);
-            Lease { allocation, leaves_in_micros }
-        });
-    let join =
-        (number(), text(), resources(), before, (option::of(serving()), cache_room(), lease));
-    let join = join.prop_map(
-        |(incarnation, name, capacity, (held, reports, gangs), (serves, cache, lease))| Join {
-            incarnation,
-            name,
-            capacity,
-            held,
-            reports,
-            serves,
-            cache,
-            lease,
-            gangs,
-        },
-    );
     let flags = (any::<bool>(), any::<bool>());
     let staged = (vec(held(), 0..5), vec(held(), 0..5));
     let tasks = (vec(report(), 0..20), vec(held(), 0..5), staged);
@@ -571,7 +555,7 @@ pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
         },
     );
     let told = relays::told();
-    prop_oneof![join.prop_map(FromExecutor::Join), update.prop_map(FromExecutor::Update), told]
+    prop_oneof![join().prop_map(FromExecutor::Join), update.prop_map(FromExecutor::Update), told]
 }
 
 pub(crate) fn to_executor() -> impl Strategy<Value = ToExecutor> {
@@ -662,7 +646,7 @@ pub(crate) fn template() -> impl Strategy<Value = Template> {
 /// its tag first.
 fn draws_every_variant<T: Wire>(strategy: impl Strategy<Value = T>) {
     let mut runner = TestRunner::deterministic();
-    let mut tags: Vec<u8> = (0..1000)
+    let mut tags: Vec<u8> = (0..4000)
         .map(|_| strategy.new_tree(&mut runner).unwrap().current().to_bytes()[1])
         .collect();
     tags.sort_unstable();

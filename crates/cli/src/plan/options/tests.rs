@@ -57,6 +57,8 @@ fn python_list(above: &[&str], fields: &[&str], rows: &[OptionRow], indent: &str
             [] if place == ["kind"] => "kind".to_owned(),
             // Calls name no archives.
             [] if place == ["unpacks"] || place == ["attempts_before"] => "0".to_owned(),
+            // What was chosen is for executors.
+            [] if place == ["alternative"] => "0".to_owned(),
             [] if place == ["resources"] => {
                 python_list(&place, Resources::FIELDS, rows, &format!("{indent}    "))
             }
@@ -73,13 +75,17 @@ fn python_has_every_option() {
     let mut options = String::new();
     for OptionRow { field, flag, python, default, given, .. } in &rows {
         let calls = if *given == Given::Everywhere { "True" } else { "False" };
-        let flag = flag.replace('-', "_");
+        // A name that Python has for itself.
+        let flag = if *flag == "or" { "or_".to_owned() } else { flag.replace('-', "_") };
         let default = if default == "false" { "False" } else { default };
         options.push_str(&format!(
             "    TaskOption(\"{field}\", \"{flag}\", \"{python}\", {default}, {calls}),\n"
         ));
     }
-    let list = python_list(&[], TaskClass::FIELDS, &rows, "    ");
+    let (first, later) =
+        TaskClass::FIELDS.split_at(TaskClass::FIELDS.len() - TaskClass::LATER_FIELDS);
+    let list = python_list(&[], first, &rows, "    ");
+    let later = python_list(&[], later, &rows, "    ");
     check("python/falkon/_task_options.py", |_| {
         format!(
             r#""""The options of a task: written from the table in crates/cli/src/plan/options.rs,
@@ -108,7 +114,10 @@ OPTIONS = (
 
 def class_of(kind: int, found: Mapping[str, Any]) -> List[Any]:
     """A task's class, as the protocol has it."""
-    return {}
+    fields = {}
+    later = {later}
+    # Versions that do not know these have no tasks that say something there.
+    return fields + later if any(later) else fields
 "#,
             list.replacen("kind,", "[kind],", 1)
         )

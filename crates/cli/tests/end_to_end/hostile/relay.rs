@@ -111,6 +111,7 @@ fn a_relay_that_lies_harms_nobody_else() {
                 held: Vec::new(),
                 reports: Vec::new(),
                 gangs: Vec::new(),
+                alternatives: Vec::new(),
                 serves: None,
                 cache: Default::default(),
                 lease: Lease::default(),

@@ -291,6 +291,7 @@ fn an_executor_that_lies_about_tasks_of_others_changes_nothing() {
     // restarts of the dispatcher. Whoever may be an executor is sent such tasks.)
     let join = Join {
         gangs: Vec::new(),
+        alternatives: Vec::new(),
         serves: None,
         cache: Default::default(),
         lease: Lease::default(),

@@ -104,6 +104,7 @@ impl Dispatcher {
             batch: batch_id,
             class,
             need: need_id,
+            alternative: 0,
             tries,
             later: 0,
             dispatched: self.now,

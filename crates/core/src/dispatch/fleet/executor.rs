@@ -4,6 +4,7 @@ use super::loads::{Load, Loads};
 use super::orders::Draft;
 use crate::data::declared::{CacheRoom, Serving};
 use crate::data::stage::CacheState;
+use crate::dispatch::alternatives::Chosen;
 use crate::dispatch::instance::QueueKey;
 use crate::dispatch::needs::{DataNeed, Need, NeedId, Needs};
 use crate::dispatch::queues::Takes;
@@ -35,6 +36,8 @@ pub(in crate::dispatch) struct InFlight {
     pub(in crate::dispatch) batch: BatchId,
     pub(in crate::dispatch) class: u32,
     pub(in crate::dispatch) need: NeedId,
+    /// The number of that alternative of their class, from 1; 0 if it has one alone.
+    pub(in crate::dispatch) alternative: u32,
     /// The tries of these tasks when they were assigned: they name the attempt.
     pub(in crate::dispatch) tries: Tries,
     /// Attempts that began after this one, which had been taken for lost, and
@@ -57,6 +60,11 @@ pub(in crate::dispatch) struct InFlight {
 }
 
 impl InFlight {
+    /// The need that they were sent with.
+    pub(in crate::dispatch) fn chosen(&self) -> Chosen {
+        Chosen { need: self.need, alternative: self.alternative }
+    }
+
     /// How often the tasks were tried, but for this attempt.
     pub(in crate::dispatch) fn counted(&self) -> Tries {
         Tries { losses: self.tries.losses.saturating_add(self.later), ..self.tries }
@@ -270,10 +278,24 @@ impl Executor {
             return false;
         }
         let fits = match &self.subtree {
-            None => self.capacity.fits(&need.resources),
+            None => need.any(|request| self.capacity.fits(request)),
             Some(subtree) => subtree.runs(need),
         };
         fits && need.data <= self.data_offer()
+    }
+
+    /// Whether it has free room now for a task of a need that it offers. Where tasks have
+    /// alternatives, that is room for one of those that it offers.
+    fn has_room_of(&self, need: &Need) -> bool {
+        let caches = need.data > DataNeed::None;
+        need.any(|request| {
+            let is_offered = match &self.subtree {
+                _ if !need.has_alternatives() => true,
+                None => self.capacity.fits(request),
+                Some(subtree) => subtree.fits(request, caches),
+            };
+            is_offered && self.free.count_of(request, 1) > 0
+        })
     }
 
     /// The most that the data of tasks there may ask.
@@ -316,7 +338,7 @@ impl Executor {
             && (self.in_flight.is_empty() || !self.misjudged)
             && self.offers(need)
             && self.outlasts(now, lasts_micros)
-            && self.free.count_of(&need.resources, 1) > 0
+            && self.has_room_of(need)
     }
 
     /// Room of the executor, for a search among queues. `wide` has those found as

@@ -10,7 +10,7 @@ use falkon_core::dispatch::{ConnectionId, Event};
 use falkon_core::execute;
 use falkon_core::gang::GangAction;
 use falkon_core::result::{Detail, Outcome};
-use falkon_core::task::{Kind, Rows};
+use falkon_core::task::{Kind, Rows, TaskClass};
 use std::sync::Arc;
 
 impl World {
@@ -172,7 +172,7 @@ impl World {
     /// A task starts with what it reads, and after what it waits for.
     pub(super) fn check_start(&self, client: usize, id: u64, start: &execute::Start) {
         let task = &self.clients[client].plan.tasks[id as usize];
-        assert_eq!(*start.class, task.class, "task {id} runs as another class");
+        assert_eq!(*start.class, sent_class(&task.class, start), "task {id} runs as another class");
         let members = start.gang.as_ref().map_or(1, |gang| gang.members.len());
         assert_eq!(members, task.class.nodes as usize, "nodes of task {id} of client {client}");
         let inputs = start.data.as_ref().map_or(0, |data| data.inputs.len());
@@ -271,4 +271,15 @@ impl World {
         self.nodes[index].handle(self.now, execute::Event::Leave);
         self.pump_node(index);
     }
+}
+
+/// A task's class as executors get it, with the alternative that it starts with.
+fn sent_class(class: &TaskClass, start: &execute::Start) -> TaskClass {
+    let alternative = start.class.alternative;
+    if class.alternatives.is_empty() {
+        return class.clone();
+    }
+    let request = class.requests().nth((alternative as usize).wrapping_sub(1));
+    let resources = request.expect("its class has that alternative").clone();
+    TaskClass { resources, alternatives: Vec::new(), alternative, ..class.clone() }
 }

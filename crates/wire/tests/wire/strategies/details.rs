@@ -1,7 +1,7 @@
 //! Arbitrary things that results say beyond their outcomes.
 
 use super::data::usage;
-use super::{bytes, number, text};
+use super::{bytes, number, small, text};
 use crate::examples;
 use falkon_core::result::{Captured, Cause, Counts, Detail, Overflow, ResourceUsage};
 use proptest::collection::vec;
@@ -27,9 +27,14 @@ pub(super) fn cause() -> impl Strategy<Value = Cause> {
 
 pub(super) fn detail() -> impl Strategy<Value = Arc<Detail>> {
     let rest = (text(), bytes(), usage(), number(), option::of(cause()), vec(text(), 0..3));
-    let rest = (rest, option::of(resource_usage()), text());
+    let rest = (rest, option::of(resource_usage()), text(), small());
     (captured(), captured(), rest).prop_map(|(stdout, stderr, rest)| {
-        let ((error, value, usage, staging_micros, cause, outputs), resources, executor) = rest;
+        let (
+            (error, value, usage, staging_micros, cause, outputs),
+            resources,
+            executor,
+            alternative,
+        ) = rest;
         Arc::new(Detail {
             stdout,
             stderr,
@@ -41,6 +46,7 @@ pub(super) fn detail() -> impl Strategy<Value = Arc<Detail>> {
             outputs,
             resources,
             executor,
+            alternative,
         })
     })
 }

@@ -1,0 +1,139 @@
+//! What an older version of the protocol does not know, and is left out of messages to a peer that
+//! speaks it.
+
+use super::{FromExecutor, ToClient, ToExecutor};
+use falkon_core::result::{Cause, Detail};
+use std::sync::Arc;
+
+/// The first version of the protocol that knows of scratch disk space.
+const DISK_SINCE: u16 = 9;
+
+/// The first version of the protocol in which tasks have alternatives.
+pub const ALTERNATIVES_SINCE: u16 = 9;
+
+impl FromExecutor {
+    /// Leaves out what a dispatcher that speaks `version` does not know: to one of version 8, an
+    /// executor offers no scratch disk space, and says nothing of what tasks have had of it, nor of
+    /// their alternatives.
+    pub fn adapt(&mut self, version: u16) {
+        if version >= DISK_SINCE {
+            return;
+        }
+        let reports = match self {
+            FromExecutor::Join(join) => {
+                join.capacity.set_disk_bytes(0);
+                join.alternatives.clear();
+                &mut join.reports
+            }
+            FromExecutor::Update(update) => &mut update.reports,
+            FromExecutor::Tail { .. }
+            | FromExecutor::NoTail { .. }
+            | FromExecutor::ReadPart { .. }
+            | FromExecutor::Part { .. } => return,
+        };
+        reports.iter_mut().for_each(|report| leave_out(&mut report.detail));
+    }
+}
+
+impl ToExecutor {
+    /// Leaves out what an executor or a relay that speaks `version` does not know: one of version 8
+    /// gets tasks with the resources of the alternative that was chosen, and does not learn which
+    /// one that is.
+    pub fn adapt(&mut self, version: u16) {
+        if version >= ALTERNATIVES_SINCE {
+            return;
+        }
+        let ToExecutor::Order(order) = self else { return };
+        for class in order.prepare.iter_mut().flat_map(|prepare| &mut prepare.classes) {
+            class.alternative = 0;
+            class.alternatives.clear();
+        }
+    }
+}
+
+impl ToClient {
+    /// Leaves out what a client that speaks `version` does not know: one of version 8 does not
+    /// learn which alternatives tasks had, and how users do.
+    pub fn adapt(&mut self, version: u16) {
+        self.adapt_users(version);
+        if version >= ALTERNATIVES_SINCE {
+            return;
+        }
+        let ToClient::Results(delivery) = self else { return };
+        for detail in delivery.results.iter_mut().filter_map(|result| result.detail.as_mut()) {
+            if detail.alternative > 0 {
+                Arc::make_mut(detail).alternative = 0;
+            }
+        }
+    }
+}
+
+/// Leaves out of a result what version 8 does not know.
+fn leave_out(detail: &mut Option<Arc<Detail>>) {
+    let Some(detail) = detail else { return };
+    let has_disk = detail.resources.is_some_and(|used| used.disk_max_bytes.is_some());
+    if !has_disk && detail.cause != Some(Cause::OverDisk) && detail.alternative == 0 {
+        return;
+    }
+    let detail = Arc::make_mut(detail);
+    detail.alternative = 0;
+    detail.cause = detail.cause.filter(|cause| *cause != Cause::OverDisk);
+    if let Some(used) = &mut detail.resources {
+        used.disk_max_bytes = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Wire;
+    use falkon_core::dispatch::{BatchId, Order, Prepare, Update};
+    use falkon_core::result::{Outcome, Report, ResourceUsage, Tries};
+    use falkon_core::task::{InstanceId, TaskClass, TaskId, Time};
+
+    #[test]
+    fn version_8_hears_nothing_of_disk_space_and_alternatives() {
+        let used = ResourceUsage { disk_max_bytes: Some(7), ..ResourceUsage::default() };
+        let (cause, resources) = (Some(Cause::OverDisk), Some(used));
+        let error = "x".to_owned();
+        let detail = Detail { cause, resources, error, alternative: 2, ..Detail::default() };
+        let report = Report {
+            instance: InstanceId(0),
+            first: TaskId(1),
+            count: 1,
+            tries: Tries::default(),
+            outcome: Outcome::Exit(1),
+            started: Time(2),
+            ended: Time(3),
+            detail: Some(Arc::new(detail)),
+        };
+        let update = Update { number: 1, reports: vec![report], ..Update::default() };
+        let message = FromExecutor::Update(update);
+        let mut adapted = message.clone();
+        adapted.adapt(DISK_SINCE);
+        assert_eq!(adapted, message);
+        adapted.adapt(DISK_SINCE - 1);
+        let FromExecutor::Update(Update { reports, .. }) = adapted else { unreachable!() };
+        let detail = reports[0].detail.as_ref().unwrap();
+        assert_eq!((detail.cause, detail.resources), (None, Some(ResourceUsage::default())));
+        assert_eq!((&detail.error[..], detail.alternative), ("x", 0));
+    }
+
+    #[test]
+    fn an_executor_of_version_8_gets_classes_that_it_can_read() {
+        let plain = TaskClass::default();
+        let classes = vec![plain.clone(), TaskClass { alternative: 2, ..plain.clone() }];
+        let prepare =
+            Prepare { batch: BatchId(1), template: Arc::default(), classes, everywhere: None };
+        let order = Order { prepare: vec![prepare], ..Order::default() };
+        let message = ToExecutor::Order(order);
+        let mut adapted = message.clone();
+        adapted.adapt(ALTERNATIVES_SINCE);
+        assert_eq!(adapted, message);
+        adapted.adapt(ALTERNATIVES_SINCE - 1);
+        let ToExecutor::Order(Order { prepare, .. }) = adapted else { unreachable!() };
+        assert_eq!(prepare[0].classes, [plain.clone(), plain.clone()]);
+        let fields = TaskClass::FIELDS.len() - TaskClass::LATER_FIELDS;
+        assert_eq!(usize::from(plain.to_bytes()[0]), 0x90 | fields);
+    }
+}
