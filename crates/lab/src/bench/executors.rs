@@ -155,7 +155,11 @@ async fn run_round(
     let relays = Relays::start(&services, args.relays, &setup).await?;
     let shape = (executors, args.processes());
     let floor = joining_floor::measure()?;
-    let dispatcher = services.dispatcher_nanos();
+    let served = || {
+        let relays: u64 = relays.pids().into_iter().map(processor::of).sum();
+        services.dispatcher_nanos() + services.concentrators_nanos() + relays
+    };
+    let before_joining = served();
     said(&format!("{executors} executors join"));
     let many = Emulators::below(&relays, &services, &client, (shape, args.joining), 1).await?;
     let joined = f64::from(executors) / many.joined_in;
@@ -163,8 +167,15 @@ async fn run_round(
     table.add("joined", "/s", joined);
     table.add("bare connections with as many messages", "/s", floor);
     table.add("joined against bare connections", "x", joined / floor);
-    let spent = (services.dispatcher_nanos() - dispatcher) as f64 / 1e3;
-    table.add("joining: the dispatcher, per executor", "us", spent / f64::from(executors));
+    let emulated: u64 = many.pids().map(processor::of).sum();
+    let spent = [
+        ("dispatcher, relays and concentrators", served() - before_joining),
+        ("the emulators", emulated),
+    ];
+    for (part, nanos) in spent {
+        let each = nanos as f64 / 1e3 / f64::from(executors);
+        table.add(&format!("joining: {part}, per executor"), "us", each);
+    }
     table.add("concentrators", "", services.concentrator_pids().len() as f64);
     said(&format!("{} s of rest", args.rest));
     let idle = rest(args, (&services, &relays, &many), before, table).await?;
