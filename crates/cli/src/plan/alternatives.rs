@@ -20,7 +20,7 @@ pub(crate) enum AlternativeError {
     Unknown {
         /// The name.
         given: String,
-        /// What was meant.
+        /// The resource with the nearest name.
         nearest: &'static str,
     },
     /// The name is that of an option that is about no resource.

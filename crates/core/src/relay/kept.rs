@@ -18,9 +18,9 @@ const TASK_MASK: u64 = (1 << TASK_BITS) - 1;
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     salt: u64,
-    /// Those in reports that are not acknowledged.
+    /// Numbers in reports that are not acknowledged.
     reported: RunSet,
-    /// Those whose reports were acknowledged.
+    /// Numbers whose reports were acknowledged.
     numbers: Overflows,
 }
 

@@ -76,7 +76,7 @@ struct Lane {
 /// Messages of one direction that wait.
 #[derive(Debug, Default)]
 struct Line {
-    /// Those that have not left yet, with when it may: all behind the first waits for that.
+    /// Messages that have not left yet, each with its earliest time: all wait for the first.
     queue: VecDeque<(Nanos, Box<[u8]>)>,
     /// The first of these is under way.
     flow: Option<TransferId>,

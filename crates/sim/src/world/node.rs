@@ -33,7 +33,7 @@ pub(super) struct Node {
     pub(super) machine: Executor,
     pub(super) incarnation: u64,
     number: u64,
-    /// What it has in common with others.
+    /// The group of nodes that are like it.
     group: Rc<NodeGroup>,
     pub(super) objects: Objects,
     /// The memory in front of its disk.
