@@ -292,6 +292,8 @@ fn a_launcher_that_is_not_installed_is_named() {
     assert!(text(&result, "stderr").contains("mpiexec.nobody"), "{result}");
     let result = cluster.run(2, &["--", "mpiexec.nobody", "true"]);
     assert!(text(&result, "error").contains("mpiexec.nobody"), "{result}");
+    // It was looked for on each node, and no node is left alone for that.
+    assert_eq!(result["attempts"], 2, "{result}");
 }
 
 /// A script for `mpiexec` or the like: each process says its node and number, and goes on when

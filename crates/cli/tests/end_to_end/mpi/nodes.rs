@@ -5,8 +5,9 @@ use falkon_trials::skip;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Clusters that one process of tests can have.
-const CLUSTERS_MAX: u32 = 8;
+/// Clusters that one process of tests can have; those of different processes at the same time
+/// seldom have the same numbers.
+const CLUSTERS_MAX: u32 = 64;
 
 /// Some nodes; gone when dropped.
 pub(super) struct Nodes {
@@ -26,7 +27,8 @@ fn system(words: &str) -> bool {
 impl Nodes {
     pub(super) fn new(count: usize) -> Nodes {
         static CLUSTERS: AtomicU32 = AtomicU32::new(0);
-        let cluster = CLUSTERS.fetch_add(1, Ordering::Relaxed) % CLUSTERS_MAX;
+        let cluster = CLUSTERS.fetch_add(1, Ordering::Relaxed);
+        assert!(cluster < CLUSTERS_MAX, "clusters have no more numbers");
         let number = (std::process::id() * CLUSTERS_MAX + cluster) % (1 << 14);
         let names = (1..=count).map(|at| format!("fk{number}-{at}")).collect();
         let nodes = Nodes { number, names };

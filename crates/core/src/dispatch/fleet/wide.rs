@@ -100,7 +100,8 @@ impl Fleet {
         chosen.sort_unstable();
         chosen.truncate(wide.nodes());
         let mut members: Vec<ExecutorId> = chosen.into_iter().map(|(_, id)| id).collect();
-        members.sort_unstable();
+        // A command that could not be started on one node may be there on another.
+        members.sort_unstable_by_key(|id| (self.roster[*id].faults, *id));
         Some(members)
     }
 
