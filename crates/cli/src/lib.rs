@@ -137,7 +137,7 @@ enum Command {
     Destroy(query::DestroyArgs),
     /// Get executors from batch schedulers, as tasks need them
     Provision(Box<provision::ProvisionArgs>),
-    /// Add, remove and list the users of a dispatcher
+    /// Add, change, revoke and list the users of a dispatcher
     User(users::UserArgs),
     /// Stop a dispatcher; it continues when started again with the same directory
     Stop(query::StopArgs),
