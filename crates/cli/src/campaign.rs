@@ -6,7 +6,7 @@ use crate::objects::Resolver;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::results::measured::{MeasureArgs, Measured};
-use crate::results::rest::Origin;
+use crate::results::rest::{Origin, Rest};
 use crate::results::staged;
 use crate::results::terminal::end_of_stream;
 use crate::results::usage::UsageTable;
@@ -210,6 +210,8 @@ pub(crate) struct Receiver<'a> {
     /// The tasks that failed, and the tasks that were cancelled.
     failed: RunSet,
     cancelled: RunSet,
+    /// The tasks whose output should be here in full, and is not.
+    lacking: RunSet,
     executors: BTreeMap<ExecutorId, Arc<str>>,
     failures: Vec<Failure>,
     ended: Counts,
@@ -247,6 +249,7 @@ impl<'a> Receiver<'a> {
             taken: RunSet::default(),
             failed: RunSet::default(),
             cancelled: RunSet::default(),
+            lacking: RunSet::default(),
             executors: BTreeMap::new(),
             failures: Vec::new(),
             ended: Counts::default(),
@@ -345,6 +348,11 @@ impl<'a> Receiver<'a> {
         &self.ended
     }
 
+    /// Whether all tasks succeeded whose results were taken in, and their output is here.
+    pub(crate) fn has_all(&self) -> bool {
+        self.ended.failed + self.ended.cancelled == 0 && self.lacking.is_empty()
+    }
+
     /// Why results are not passed on any more, if so: from then on they are
     /// only counted.
     pub(crate) fn trouble(&self) -> Option<&SinkError> {
@@ -412,6 +420,9 @@ impl<'a> Receiver<'a> {
                     let task = (instance, TaskId(position));
                     result.rests = self.origin.rests(client, task, detail).await?;
                 }
+                if result.rests.iter().any(Rest::is_lost) {
+                    self.lacking.insert(position, 1);
+                }
                 self.take_one(&result, position);
                 self.taken.insert(position, 1);
             }
@@ -433,6 +444,7 @@ impl<'a> Receiver<'a> {
             self.taken.remove(first, count);
             let failed = self.failed.remove(first, count);
             let cancelled = self.cancelled.remove(first, count);
+            self.lacking.remove(first, count);
             self.ended.unend(Status::Failed, failed);
             self.ended.unend(Status::Cancelled, cancelled);
             self.failures.retain(|failure| !(first..first + count).contains(&failure.task));
@@ -541,6 +553,11 @@ impl<'a> Receiver<'a> {
         }
         if self.ended.cancelled > 0 {
             text.push_str(&format!(", {} cancelled", self.ended.cancelled));
+        }
+        match self.lacking.len() {
+            0 => {}
+            1 => text.push_str(", the output of 1 is incomplete"),
+            lacking => text.push_str(&format!(", the output of {lacking} is incomplete")),
         }
         let planned = self.plan.map_or(0, Plan::count);
         if planned > self.ended.ended() {

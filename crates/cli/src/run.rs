@@ -455,9 +455,7 @@ pub(crate) fn finish(
         return exit;
     }
     match ending {
-        Ending::Complete if receiver.ended().failed + receiver.ended().cancelled == 0 => {
-            Exit::Success
-        }
+        Ending::Complete if receiver.has_all() => Exit::Success,
         Ending::Complete | Ending::Abandoned => Exit::TasksFailed,
         Ending::Sink(SinkError::Closed) => {
             if !quiet {

@@ -3,6 +3,7 @@
 //! above it. A path from outside
 //! is never opened, only files that this process made itself.
 
+use super::terminal::whole_file;
 use crate::exit::{Exit, say};
 use falkon_core::dispatch::AccessError;
 use falkon_core::result::{Captured, Detail, Stream};
@@ -107,6 +108,26 @@ impl fmt::Display for CutReason {
     }
 }
 
+impl Rest {
+    /// Whether it was wanted, and could not be got.
+    pub(crate) fn is_lost(&self) -> bool {
+        match self {
+            Rest::Cut(CutReason::TooLong | CutReason::NotFetched) | Rest::None | Rest::Here(_) => {
+                false
+            }
+            Rest::Cut(
+                CutReason::NotKept
+                | CutReason::ExecutorGone
+                | CutReason::Away
+                | CutReason::Unreachable
+                | CutReason::Removed
+                | CutReason::Short
+                | CutReason::Unreadable,
+            ) => true,
+        }
+    }
+}
+
 /// Where the rest of streams comes from.
 pub(crate) enum Origin {
     /// The rest is not wanted.
@@ -144,22 +165,20 @@ impl Origin {
         stream: Stream,
         captured: &Captured,
     ) -> Result<Rest, ClientError> {
+        let (fetching, directory) = match self {
+            Origin::Nowhere => return Ok(Rest::Cut(CutReason::NotFetched)),
+            Origin::Here(fetching, directory) => (fetching, Some(directory)),
+            Origin::Executors(fetching) => (fetching, None),
+        };
         let Some(overflow) = captured.overflow else { return Ok(Rest::Cut(CutReason::NotKept)) };
-        match self {
-            Origin::Nowhere => Ok(Rest::Cut(CutReason::NotFetched)),
-            Origin::Here(fetching, directory) => {
-                match directory.take(overflow.number, stream) {
-                    Some(file) => Ok(Rest::Here(Arc::new(file))),
-                    // Another dispatcher's executor ran the task.
-                    None => {
-                        let total = captured.total_bytes;
-                        fetching.fetch(client, of, stream, total).await
-                    }
-                }
-            }
-            Origin::Executors(fetching) => {
-                fetching.fetch(client, of, stream, captured.total_bytes).await
-            }
+        let total = captured.total_bytes;
+        match directory.and_then(|directory| directory.take(overflow.number, stream)) {
+            Some(file) => Ok(match whole_file(file.path(), total) {
+                Ok(_) => Rest::Here(Arc::new(file)),
+                Err(reason) => Rest::Cut(reason),
+            }),
+            // The executor of another process ran the task.
+            None => fetching.fetch(client, of, stream, total).await,
         }
     }
 }

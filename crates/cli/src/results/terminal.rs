@@ -33,7 +33,7 @@ pub(crate) fn copy_stream(
 }
 
 /// Opens the file of a whole stream.
-fn whole_file(path: &Path, total_bytes: u64) -> Result<File, CutReason> {
+pub(super) fn whole_file(path: &Path, total_bytes: u64) -> Result<File, CutReason> {
     let file = File::open(path).map_err(|_| CutReason::Unreadable)?;
     let found = file.metadata().map_err(|_| CutReason::Unreadable)?.len();
     if found == total_bytes { Ok(file) } else { Err(CutReason::Short) }

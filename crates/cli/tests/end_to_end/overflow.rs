@@ -169,7 +169,7 @@ fn kept_output_goes_with_its_instance_and_with_its_executor() {
     // A dead executor's output cannot be got, and goes when the next starts.
     drop(executor.kill());
     assert_eq!(kept(&scratch).len(), 1);
-    let ran = access.run("results", &[&other]).exits(0);
+    let ran = access.run("results", &[&other]).exits(1);
     assert_eq!(ran.text().len(), 64 << 10);
     let ran = ran.says("stdout of task 0 is cut: 65536 of 200000 bytes: the executor that kept");
     drop(ran);
@@ -448,7 +448,7 @@ fn what_an_executor_claims_to_keep_costs_others_nothing() {
             (&result["stdout"], &result["stdout_cut"]["why"]),
             (&"x".into(), &(*why).into())
         );
-        let ran = access.run("results", &[&instance]).exits(0);
+        let ran = access.run("results", &[&instance]).exits(1);
         assert_eq!(ran.text(), "x");
         ran.says("stdout of task 0 is cut: 1 of 1048576 bytes");
         access.run("destroy", &[&instance]).exits(0);
