@@ -41,6 +41,7 @@ _AMOUNT = re.compile(r"([0-9.]+)\s*([kmgtp]?)(ib|b|)", re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 
 _CPUS = "a number above 0 with at most three decimals, such as 4 or 0.5"
+_TASK_CPUS = "%s, or 'auto'" % _CPUS
 _MEMORY = (
     "bytes (2e9) or a text with a unit ('512MiB', '2GiB', '1.5G'; kB, MB and GB count in thousands)"
 )
@@ -103,9 +104,19 @@ def cpus_milli(option: str, value: Any) -> int:
     """Thousandths of a CPU."""
     cpus = _written(value.strip()) if isinstance(value, str) else _real(value)
     milli = (cpus or 0) * 1000
-    if not 0.5 <= milli <= U32_MAX or abs(milli - round(milli)) >= 1e-6 * max(milli, 1):
+    if not 0.5 <= milli < U32_MAX - 0.5 or abs(milli - round(milli)) >= 1e-6 * max(milli, 1):
         _refuse(option, value, _CPUS)
     return round(milli)
+
+
+def task_cpus(option: str, value: Any) -> int:
+    """The CPUs that a task holds, in thousandths."""
+    if value == "auto":
+        return U32_MAX
+    try:
+        return cpus_milli(option, value)
+    except ValueError:
+        _refuse(option, value, _TASK_CPUS)
 
 
 def memory_bytes(option: str, value: Any) -> int:
@@ -241,6 +252,8 @@ def _alternative(option: str, value: Mapping[Any, Any]) -> List[Any]:
             )
         if name in _OF_TASKS or name in _OF_COMMANDS:
             raise ValueError("%s: `%s` is the same for all alternatives of a task" % (option, name))
+    if named.get("cpus") == "auto":
+        raise ValueError("%s: an alternative says how many CPUs it has, not auto" % option)
     if named.get("memory") == "auto":
         raise ValueError("%s: an alternative says how much memory it has, not auto" % option)
     read: Dict[str, Any] = {"cpus": 1000, "gpus": 0, "memory": 0, "disk": []}
@@ -294,10 +307,10 @@ _SLIPS.update({"ram": "memory", "scratch": "disk"})
 _SLIPS.update({name: name for name in _OF_ALTERNATIVES})
 _READ: Dict[str, Callable[[str, Any], Any]] = {
     "alternatives": alternatives,
-    "cpus": cpus_milli,
     "count": _count,
     "copies": _copies,
     "disk": disk,
+    "task_cpus": task_cpus,
     "task_memory": task_memory,
     "flag": _flag,
     "memory_limit": memory_limit,
@@ -310,7 +323,7 @@ _READ: Dict[str, Callable[[str, Any], Any]] = {
 """What reads values of each kind: as the protocol has them."""
 _AS_TEXT: Dict[str, Callable[[Any], Any]] = {
     "alternatives": _alternatives_as_tables,
-    "cpus": lambda milli: milli / 1000,
+    "task_cpus": lambda milli: "auto" if milli == U32_MAX else milli / 1000,
     "disk": lambda disk: disk[0][1] if disk else 0,
     "memory_limit": lambda limit: "none" if limit == U64_MAX else limit,
     "task_memory": lambda memory: "auto" if memory == U64_MAX else memory,

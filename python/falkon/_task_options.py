@@ -19,7 +19,7 @@ class TaskOption(NamedTuple):
 
 
 OPTIONS = (
-    TaskOption("cpus", "cpus", "cpus", 1000, True),
+    TaskOption("cpus", "cpus", "task_cpus", 1000, True),
     TaskOption("gpus", "gpus", "count", 0, True),
     TaskOption("memory", "memory", "task_memory", 0, True),
     TaskOption("memory_limit", "memory_limit", "memory_limit", 0, False),

@@ -132,6 +132,7 @@ class Options(unittest.TestCase):
             ([{"GPUs": 1}], "did you mean `gpus`"),
             ([{"timeout": 1}], "`timeout` is the same for all"),
             ([{"memory": "auto"}], "not auto"),
+            ([{"cpus": "auto"}], "not auto"),
             ([{"cpus": 0}], "is not accepted"),
             ([{"cpus": 2}, {"cpus": 2}], "are the same"),
             ([{"cpus": n} for n in range(2, 6)], "at most 3 alternatives"),

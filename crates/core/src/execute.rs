@@ -41,7 +41,9 @@ use crate::heartbeats::Heartbeats;
 use crate::limits::{BACKFILL_RUNS_MAX, RESERVE_AFTER_MICROS};
 use crate::result::{Detail, Outcome, ResourceUsage, Tries};
 use crate::seldom::Seldom;
-use crate::task::{AllocationId, InstanceId, Kind, Resources, Rows, TaskClass, TaskId, Time};
+use crate::task::{
+    AUTO_CPUS, AllocationId, InstanceId, Kind, Resources, Rows, TaskClass, TaskId, Time,
+};
 use bundle::Call;
 use chains::{Chains, Follower, Leader};
 use collecting::Collecting;
@@ -244,7 +246,8 @@ struct Queued {
     data: Option<Arc<TaskData>>,
     /// Since when others have been started that came later.
     passed_since: Option<Time>,
-    /// The class that it came with, if it starts with another: with the memory that it gets.
+    /// The class that it came with, if it starts with another: with the CPUs and the memory that
+    /// it gets.
     asked: Option<Arc<TaskClass>>,
 }
 
@@ -529,10 +532,16 @@ impl Executor {
                 continue;
             }
             let capacity = self.room.capacity();
-            let sized = self.sizes.sized(run.instance, &run.class, run.tries, capacity);
-            let class = Arc::clone(sized.as_ref().unwrap_or(&run.class));
+            let mut sized = self.sizes.with_memory(run.instance, &run.class, run.tries, capacity);
+            let mut class = Arc::clone(sized.as_ref().unwrap_or(&run.class));
+            let mut fits = in_gang || self.room.fits(&class.resources);
+            // Automatic CPUs are more than there are: what fits has none.
+            if !fits && class.resources.cpus_milli == AUTO_CPUS {
+                class = self.sizes.with_cpus(run.key(), &class, run.tries, capacity);
+                fits = self.room.fits(&class.resources);
+                sized = Some(Arc::clone(&class));
+            }
             let need = &class.resources;
-            let fits = in_gang || self.room.fits(need);
             if run.data.is_some() {
                 let key = run.key();
                 if !self.is_staged(key, fits || instant) {

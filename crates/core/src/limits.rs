@@ -311,13 +311,16 @@ pub const COPY_EXECUTORS_MAX: usize = 3;
 pub const SPECULATION_SEARCH_EXECUTORS_MAX: usize = 256;
 /// Queues with ready tasks beyond which no copies are made.
 pub const SPECULATION_NEEDS_MAX: usize = 64;
-/// Kinds of tasks of which an executor remembers how much memory they had.
+/// Kinds of tasks of which an executor remembers how much memory and how many CPUs they used.
 pub const AUTO_NEEDS_MAX: usize = 256;
 /// Memory that a task gets beyond what others had: the system counts page tables and the like
 /// towards a limit, which nobody measures.
 pub const AUTO_HEADROOM_BYTES: u64 = 16 << 20;
 /// Tasks of a kind that have to end before others get memory by what they had.
 pub const AUTO_TASKS_MIN: u64 = 10;
+/// Tasks of a kind that have to end before others get CPUs by what they used: one after the other,
+/// as each has the node's share.
+pub const AUTO_CPUS_TASKS_MIN: u64 = 3;
 /// Tasks in a row that an executor could not start before it is suspended.
 pub const FAULTS_MAX: u32 = 3;
 /// How long an executor is suspended the first time; each time in a row

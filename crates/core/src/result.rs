@@ -242,6 +242,12 @@ pub struct Detail {
     pub executor: String,
     /// The number of the alternative of its class that it had, from 1; 0 if there is one alone.
     pub alternative: u32,
+    /// The CPUs that it was given, in thousandths, where executors find out how many tasks need;
+    /// 0 if it asked for a number of them.
+    pub given_cpus_milli: u32,
+    /// The memory that it was given, in bytes, where executors find out how much tasks need; 0 if
+    /// it asked for an amount, or for none.
+    pub given_memory_bytes: u64,
 }
 
 /// The resources that the process of a task used, with those of its children that it
@@ -277,6 +283,16 @@ impl Detail {
     #[must_use]
     pub fn overflows(&self) -> [Option<Overflow>; 2] {
         Stream::BOTH.map(|stream| self.stream(stream).overflow)
+    }
+
+    /// What the task was given where executors found out how much it needs, and nothing else;
+    /// `None` if it asked for certain amounts.
+    #[must_use]
+    pub fn given_alone(&self) -> Option<Detail> {
+        let (given_cpus_milli, given_memory_bytes) =
+            (self.given_cpus_milli, self.given_memory_bytes);
+        let is_given = given_cpus_milli > 0 || given_memory_bytes > 0;
+        is_given.then(|| Detail { given_cpus_milli, given_memory_bytes, ..Detail::default() })
     }
 
     fn is_within_bounds(&self) -> bool {

@@ -166,14 +166,18 @@ pub struct TaskClass {
 /// `core/src/execute/sizes.rs`. Dispatchers reserve none for it.
 pub const AUTO_MEMORY: u64 = u64::MAX;
 
+/// As many CPUs as other tasks of the kind have used, in thousandths: what executors make of it is
+/// in `core/src/execute/sizes/cpus.rs`. Dispatchers reserve one for it.
+pub const AUTO_CPUS: u32 = u32::MAX;
+
 /// No limit, where 0 means another.
 pub const UNLIMITED: u64 = u64::MAX;
 
 impl TaskClass {
     /// Whether tasks may run on as many executors: calls run on one, and those on several know
-    /// how much memory they need.
+    /// how many CPUs and how much memory they need.
     fn has_sound_nodes(&self) -> bool {
-        let is_able = self.kind != Kind::Function && self.resources.memory_bytes != AUTO_MEMORY;
+        let is_able = self.kind != Kind::Function && !self.resources.are_automatic();
         self.nodes <= GANG_NODES_MAX
             && self.ranks_per_node <= NODE_RANKS_MAX
             && (is_able || !self.is_gang())

@@ -232,7 +232,7 @@ wire_struct!(Detail {
     outputs,
     resources,
     executor,
-} later { alternative });
+} later { alternative, given_cpus_milli, given_memory_bytes });
 
 /// An array of the numbers that every version has, and of the disk space if that was measured:
 /// version 8 of the protocol, and of journals, has none.

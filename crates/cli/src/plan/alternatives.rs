@@ -4,7 +4,7 @@ use super::error::PlanError;
 use super::options::{CLASS_FIELDS, CLASS_FLAGS};
 use super::quantity::{self, QuantityError};
 use falkon_core::limits::ALTERNATIVES_MAX;
-use falkon_core::task::{AUTO_MEMORY, DISK, Kind, Resources, TaskClass};
+use falkon_core::task::{AUTO_CPUS, AUTO_MEMORY, DISK, Kind, Resources, TaskClass};
 
 /// Why something is no alternative.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +29,9 @@ pub(crate) enum AlternativeError {
     /// A resource is named twice.
     #[error("`{0}` is given twice in one alternative")]
     Twice(String),
+    /// CPUs that executors measure.
+    #[error("an alternative says how many CPUs it has: `cpus` cannot be auto there")]
+    AutoCpus,
     /// Memory that executors measure.
     #[error("an alternative says how much memory it has: `memory` cannot be auto there")]
     Auto,
@@ -85,8 +88,14 @@ impl Reading {
         Ok(())
     }
 
-    pub(super) fn cpus(&mut self, milli: u32) {
+    /// # Errors
+    /// The number is none that is known.
+    pub(super) fn cpus(&mut self, milli: u32) -> Result<(), AlternativeError> {
+        if milli == AUTO_CPUS {
+            return Err(AlternativeError::AutoCpus);
+        }
         self.resources.cpus_milli = milli;
+        Ok(())
     }
 
     pub(super) fn gpus(&mut self, count: u32) {
@@ -137,7 +146,7 @@ pub(super) fn alternative(text: &str) -> Result<Resources, AlternativeError> {
         reading.name(name)?;
         let wrong = || QuantityError::Resource(format!("{name}={amount}"));
         match name {
-            "cpus" => reading.cpus(quantity::cpus_milli(amount)?),
+            "cpus" => reading.cpus(quantity::task_cpus_milli(amount)?)?,
             "gpus" => reading.gpus(amount.parse().map_err(|_| wrong())?),
             "memory" => reading.memory(quantity::task_memory_bytes(amount)?)?,
             DISK => reading.disk(quantity::disk_bytes(amount)?),
@@ -162,6 +171,7 @@ pub(super) fn check(class: &TaskClass) -> Result<(), PlanError> {
     let other = match class {
         _ if class.is_gang() => Some("--nodes-per-task"),
         _ if class.speculate => Some("--speculate"),
+        _ if class.resources.cpus_milli == AUTO_CPUS => Some("--cpus auto"),
         _ if class.resources.memory_bytes == AUTO_MEMORY => Some("--memory auto"),
         _ if class.kind == Kind::Noop => Some("@noop, which holds nothing"),
         _ => None,
@@ -204,6 +214,7 @@ mod tests {
             ("nodes-per-task=2", "`nodes-per-task` is the same for all"),
             ("cpus=1,cpus=2", "`cpus` is given twice"),
             ("memory=auto", "cannot be auto"),
+            ("cpus=auto", "`cpus` cannot be auto"),
             ("memory=much", "`much` is not"),
             ("gpus=1.5", "gpus=1.5"),
             ("cpus=0", "`0` is not a number of cpus"),

@@ -223,6 +223,12 @@ pub(crate) enum PlanError {
         /// The builtin.
         name: String,
     },
+    /// A task on several executors whose CPUs are to be found out.
+    #[error(
+        "--cpus auto is for tasks on one node: say how many CPUs a task with --nodes-per-task has \
+         on each of its nodes, or leave --cpus out"
+    )]
+    GangCpus,
     /// A task on several executors whose memory is to be found out.
     #[error(
         "--memory auto is for tasks on one node: say how much memory a task with --nodes-per-task \

@@ -1,12 +1,12 @@
 //! Tasks that run on several executors together.
 
 use super::error::PlanError;
-use falkon_core::task::{AUTO_MEMORY, Kind, TaskClass};
+use falkon_core::task::{AUTO_CPUS, AUTO_MEMORY, Kind, TaskClass};
 
 /// Checks what a task asks for that runs on several executors.
 ///
 /// # Errors
-/// It is a call, runs in a container, or leaves its memory to the executors.
+/// It is a call, runs in a container, or leaves its CPUs or its memory to the executors.
 pub(crate) fn check(class: &TaskClass, is_contained: bool) -> Result<(), PlanError> {
     if !class.is_gang() {
         return Ok(());
@@ -16,6 +16,9 @@ pub(crate) fn check(class: &TaskClass, is_contained: bool) -> Result<(), PlanErr
     }
     if is_contained {
         return Err(PlanError::GangContainer);
+    }
+    if class.resources.cpus_milli == AUTO_CPUS {
+        return Err(PlanError::GangCpus);
     }
     if class.resources.memory_bytes == AUTO_MEMORY {
         return Err(PlanError::GangMemory);

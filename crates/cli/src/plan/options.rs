@@ -168,9 +168,9 @@ macro_rules! class_options {
 }
 
 class_options! {
-    /// CPUs a task holds while it runs, also a fraction
+    /// CPUs a task holds while it runs, also a fraction; auto is as many as others have used
     cpus: Cpus at resources.cpus_milli = "cpus" {
-        page: "number, also a fraction",
+        page: "number, also a fraction, or [`\"auto\"`](resources.md#cpus-by-themselves)",
         note: "",
         without: "",
         given: Everywhere,

@@ -1,7 +1,7 @@
 //! Amounts as people write them: durations, memory, CPUs, named counts.
 
 use falkon_core::limits::{CAPTURE_BYTES_MAX, NAME_BYTES_MAX};
-use falkon_core::task::{AUTO_MEMORY, DISK, MILLI, UNLIMITED};
+use falkon_core::task::{AUTO_CPUS, AUTO_MEMORY, DISK, MILLI, UNLIMITED};
 
 /// Microseconds in a second.
 const SECOND_MICROS: f64 = 1e6;
@@ -45,6 +45,12 @@ pub(crate) enum QuantityError {
          as 4 or 0.5"
     )]
     Cpus(String),
+    /// Not a number of CPUs for a task.
+    #[error(
+        "`{0}` is not a number of cpus: write a number above 0 with at most three decimals, such \
+         as 4 or 0.5, or auto"
+    )]
+    TaskCpus(String),
     /// Not `NAME=COUNT`.
     #[error("`{0}` is not a resource: write NAME=COUNT with a whole count, such as licences=2")]
     Resource(String),
@@ -227,6 +233,17 @@ pub(crate) fn disk_bytes(text: &str) -> Result<u64, QuantityError> {
     memory_bytes(text).map_err(|_| QuantityError::Disk(text.to_owned()))
 }
 
+/// The CPUs that a task holds, in thousandths: as [`cpus_milli`], or `auto`.
+///
+/// # Errors
+/// The text is neither.
+pub(crate) fn task_cpus_milli(text: &str) -> Result<u32, QuantityError> {
+    match text {
+        "auto" => Ok(AUTO_CPUS),
+        text => cpus_milli(text).map_err(|_| QuantityError::TaskCpus(text.to_owned())),
+    }
+}
+
 /// Thousandths of a CPU in a number of CPUs, which may be a fraction.
 ///
 /// # Errors
@@ -239,13 +256,13 @@ pub(crate) fn cpus_milli(text: &str) -> Result<u32, QuantityError> {
         .ok_or_else(|| QuantityError::Cpus(text.to_owned()))
 }
 
-/// Thousandths of a CPU in `cpus`; `None` unless it is above 0 and has at most
-/// three decimals.
+/// Thousandths of a CPU in `cpus`; `None` unless it is above 0, has at most
+/// three decimals and is less than [`AUTO_CPUS`].
 pub(crate) fn cpus_to_milli(cpus: f64) -> Option<u32> {
     let milli = cpus * f64::from(MILLI);
     let rounded = milli.round();
     let exact = (milli - rounded).abs() < 1e-6 * milli.abs().max(1.0);
-    (exact && rounded >= 1.0 && rounded <= f64::from(u32::MAX)).then_some(rounded as u32)
+    (exact && rounded >= 1.0 && rounded < f64::from(AUTO_CPUS)).then_some(rounded as u32)
 }
 
 /// A custom resource, `NAME=COUNT`.
@@ -377,9 +394,14 @@ mod tests {
         assert_eq!(cpus_milli("0.5"), Ok(500));
         assert_eq!(cpus_milli("4"), Ok(4000));
         assert_eq!(cpus_milli("0.1"), Ok(100));
-        for text in ["0", "-1", "", "x", "0.0001", "inf", "nan", "1e20"] {
+        assert_eq!(cpus_milli("4294967.294"), Ok(AUTO_CPUS - 1));
+        for text in ["0", "-1", "", "x", "0.0001", "inf", "nan", "1e20", "auto", "4294967.295"] {
             assert!(cpus_milli(text).is_err(), "{text}");
         }
+        assert_eq!(task_cpus_milli("auto"), Ok(AUTO_CPUS));
+        assert_eq!(task_cpus_milli("0.5"), Ok(500));
+        let wrong = QuantityError::TaskCpus("Auto".to_owned());
+        assert_eq!(task_cpus_milli("Auto"), Err(wrong));
         assert_eq!(resource("licences=2"), Ok(("licences".to_owned(), 2)));
         for text in ["licences", "=2", "a=-1", "a=1.5"] {
             assert!(resource(text).is_err(), "{text}");

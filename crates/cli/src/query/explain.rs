@@ -10,7 +10,8 @@ use crate::progress::span;
 use crate::results::TaskResult;
 use clap::Args;
 use falkon_core::dispatch::{Explained, Obstacle, Offering};
-use falkon_core::task::{InstanceId, TaskId};
+use falkon_core::result::Detail;
+use falkon_core::task::{InstanceId, MILLI, TaskId};
 use falkon_net::client::{Client, ClientError};
 use falkon_wire::message::TaskInfo;
 use serde_json::{Value, json};
@@ -158,9 +159,19 @@ fn task_text(instance: InstanceId, info: &TaskInfo, obstacles: &[Obstacle]) -> S
                 ),
                 false => "  it did not run\n".to_owned(),
             };
-            format!("{task} is {state}{}\n{ran}", error.unwrap_or_default())
+            let given = end.detail.as_deref().and_then(given).unwrap_or_default();
+            format!("{task} is {state}{}\n{ran}{given}", error.unwrap_or_default())
         }
     }
+}
+
+/// What executors found out that a task needs, and gave it.
+fn given(detail: &Detail) -> Option<String> {
+    let (milli, bytes) = (detail.given_cpus_milli, detail.given_memory_bytes);
+    let cpus = (milli > 0).then(|| counted(u64::from(milli / MILLI), "CPU"));
+    let memory = (bytes > 0).then(|| format!("{} MiB of memory", bytes.div_ceil(1 << 20)));
+    let given: Vec<String> = cpus.into_iter().chain(memory).collect();
+    (!given.is_empty()).then(|| format!("  with auto, it was given {}\n", given.join(" and ")))
 }
 
 /// An obstacle in words.

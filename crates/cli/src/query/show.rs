@@ -10,6 +10,7 @@ use crate::exit::Exit;
 use crate::plan::script;
 use crate::progress::span;
 use crate::results::TaskResult;
+use crate::results::line::JsonGiven;
 use crate::users;
 use falkon_core::collect::Unwritten;
 use falkon_core::dispatch::Standing;
@@ -369,6 +370,9 @@ pub(crate) fn task_json(task: &TaskInfo) -> Value {
         };
         line["error"] = json!(result.error());
         line["attempts"] = json!(end.attempts);
+        if let Some(given) = end.detail.as_deref().and_then(JsonGiven::of) {
+            line["given"] = json!(given);
+        }
         line["times"] = json!({
             "queued": seconds(times.queued),
             "dispatched": ran.then(|| seconds(times.dispatched)),

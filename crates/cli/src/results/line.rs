@@ -6,8 +6,8 @@ use super::staged::JsonData;
 use super::terminal::read_stream;
 use super::usage::JsonUsage;
 use super::{FileSpan, Sink, SinkError, TaskResult, Times};
-use falkon_core::result::{Captured, Cause, Outcome, Status, Stream};
-use falkon_core::task::Time;
+use falkon_core::result::{Captured, Cause, Detail, Outcome, Status, Stream};
+use falkon_core::task::{MILLI, Time};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -59,6 +59,9 @@ pub(crate) struct Line<'a> {
     /// Present if its class has alternatives: which one it had, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     alternative: Option<u32>,
+    /// Present if its executor found out how much it needs: what it was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    given: Option<JsonGiven>,
     times: JsonTimes,
     /// Present if it read data objects: where they came from.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -211,6 +214,7 @@ impl<'a> Line<'a> {
                 .detail
                 .as_deref()
                 .and_then(|detail| detail.alternative.checked_sub(1)),
+            given: result.detail.as_deref().and_then(JsonGiven::of),
             times: JsonTimes::of(&result.times, result.has_run()),
             data: result.detail.as_deref().and_then(JsonData::of),
             usage: JsonUsage::of(result),
@@ -241,6 +245,25 @@ impl<'a> Line<'a> {
     pub(crate) fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
         serde_json::to_writer(&mut *out, self)?;
         out.write_all(b"\n")
+    }
+}
+
+/// What a task was given by `--cpus auto` and `--memory auto`.
+#[derive(Debug, Serialize)]
+pub(crate) struct JsonGiven {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpus: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_bytes: Option<u64>,
+}
+
+impl JsonGiven {
+    /// `None` if the task asked for certain amounts.
+    pub(crate) fn of(detail: &Detail) -> Option<JsonGiven> {
+        let milli = Some(detail.given_cpus_milli).filter(|milli| *milli > 0);
+        let memory_bytes = Some(detail.given_memory_bytes).filter(|bytes| *bytes > 0);
+        let cpus = milli.map(|milli| f64::from(milli) / f64::from(MILLI));
+        (cpus.is_some() || memory_bytes.is_some()).then_some(JsonGiven { cpus, memory_bytes })
     }
 }
 

@@ -173,6 +173,8 @@ fn bad_alternatives_are_refused_before_anything_runs() {
     refused(&["--or", "cpus=2", "--speculate"], "leave out --speculate");
     refused(&["--or", "cpus=2", "--memory", "auto"], "leave out --memory auto");
     refused(&["--or", "memory=auto"], "`memory` cannot be auto there");
+    refused(&["--or", "cpus=2", "--cpus", "auto"], "leave out --cpus auto");
+    refused(&["--or", "cpus=auto"], "`cpus` cannot be auto there");
     let dispatcher = site.dispatcher("d", &[]);
     let ran = dispatcher.access().run("everywhere", &["--or", "cpus=2", "--", "true"]);
     ran.exits(2).says("each executor runs its own task: leave out --or");

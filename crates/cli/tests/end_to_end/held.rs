@@ -101,3 +101,48 @@ fn with_automatic_memory_tasks_that_outgrow_their_size_run_again_and_do_not_fail
     assert_eq!(results[39]["attempts"], 3, "{}", results[39]);
     assert!(results[..20].iter().all(|result| result["attempts"] == 1), "{results:?}");
 }
+
+/// Counts far in as many processes at a time as it is told.
+const BURN: &str = "burn() { i=0; while [ $i -lt 600000 ]; do i=$((i+1)); done; }; \
+                    for process in $(seq $1); do burn & done; wait; \
+                    echo $FALKON_CPUS $OMP_NUM_THREADS";
+
+/// Programs that use two CPUs get two, and those that use one get one, as far as the machine let
+/// the first of them use what they wanted.
+#[trial]
+fn with_automatic_cpus_tasks_get_as_many_as_others_of_their_kind_have_used() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let _executor = dispatcher.executor("worker", &["--slots", "2"]);
+    for processes in ["1", "2"] {
+        let submit = ["--cpus", "auto", "--memory", "auto", "--range", "1-5", "--", "sh", "-c"];
+        let id = access.submit(&[&submit[..], &[BURN, "burn", processes]].concat());
+        let results = access.run("results", &[&id, "--json"]).exits(0).results();
+        let of = |index: u64| {
+            let found = results.iter().find(|result| result["index"] == index);
+            found.expect("each task has a result")
+        };
+        let given = |index| of(index)["given"]["cpus"].as_f64().expect("a number of CPUs");
+        let used = |index| -> f64 {
+            let usage = &of(index)["usage"];
+            let seconds = |name: &str| usage[name].as_f64().expect("a time");
+            (seconds("user_seconds") + seconds("system_seconds")) / seconds("wall_seconds")
+        };
+        for index in 0..5 {
+            let cpus = given(index);
+            assert_eq!(of(index)["stdout"], format!("{cpus} {cpus}\n"), "{results:?}");
+            assert!(of(index)["given"]["memory_bytes"].as_u64() > Some(0), "{results:?}");
+        }
+        assert!((0..3).all(|index| given(index) == 2.0), "{results:?}");
+        let most = (0..3).map(used).fold(0.0, f64::max);
+        println!("{processes} processes used at most {most} CPUs");
+        let expected = if most > 1.25 { 2.0 } else { 1.0 };
+        assert_eq!(given(3), expected, "{most}: {results:?}");
+        let ran = access.run("explain", &[&format!("{id}/3")]).exits(0);
+        let said = format!("with auto, it was given {expected} CPU");
+        assert!(ran.text().contains(&said), "{ran}");
+    }
+    let refused = site.run(["run", "--cpus", "auto", "--nodes-per-task", "2", "true"]).exits(2);
+    refused.says("--cpus auto is for tasks on one node");
+}

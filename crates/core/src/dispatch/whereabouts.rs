@@ -5,9 +5,10 @@ use super::Dispatcher;
 use super::fleet::Executor;
 use super::needs::NeedId;
 use super::state::State;
-use crate::result::{Finished, Status};
+use crate::result::{Detail, Finished, Status};
 use crate::task::{ExecutorId, InstanceId, TaskId};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Where a task is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,7 +177,9 @@ impl Dispatcher {
                 (State::Ended, _) => match instance.results.ended(task) {
                     Some(run) => {
                         let (first, count) = (TaskId(task), 1);
-                        Whereabouts::Ended(Finished { first, count, detail: None, ..run.clone() })
+                        let detail = run.detail.as_deref().and_then(Detail::given_alone);
+                        let detail = detail.map(Arc::new);
+                        Whereabouts::Ended(Finished { first, count, detail, ..run.clone() })
                     }
                     None if instance.tasks.has_failed(task) => Whereabouts::NotDone,
                     None => Whereabouts::Done,

@@ -36,9 +36,8 @@ impl Executor {
         let outcome = match &run.asked {
             Some(asked) => {
                 let of = (key.instance, asked);
-                let given = run.class.resources.memory_bytes;
                 let (end, capacity) = ((outcome, ended.since(started)), self.room.capacity());
-                self.sizes.ended(of, given, end, detail.as_deref(), capacity)
+                self.sizes.ended(of, &run.class.resources, end, detail.as_deref(), capacity)
             }
             None => outcome,
         };
@@ -55,11 +54,17 @@ impl Executor {
             (Some(Killed::Timeout), _) => Outcome::TimedOut,
             (Some(Killed::Cancelled), _) => Outcome::Cancelled,
         };
-        let detail = match run.class.alternative {
-            0 => detail,
-            alternative => {
-                let detail = detail.map_or_else(Detail::default, Arc::unwrap_or_clone);
-                Some(Arc::new(Detail { alternative, ..detail }))
+        let detail = match (run.class.alternative, &run.asked) {
+            (0, None) => detail,
+            (alternative, asked) => {
+                let mut detail = detail.map_or_else(Detail::default, Arc::unwrap_or_clone);
+                detail.alternative = alternative;
+                if let Some(asked) = asked {
+                    let given = run.class.resources.found_out(&asked.resources);
+                    detail.given_cpus_milli = given.cpus_milli;
+                    detail.given_memory_bytes = given.memory_bytes;
+                }
+                Some(Arc::new(detail))
             }
         };
         let report = Report {

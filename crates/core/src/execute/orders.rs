@@ -5,7 +5,7 @@ use crate::dispatch::{Assigned, Held, Order};
 use crate::limits::KILL_GRACE_MICROS;
 use crate::result::{Detail, Outcome, Report, Tries};
 use crate::runset::RunSet;
-use crate::task::{AUTO_MEMORY, InstanceId, Kind, Resources, TaskClass, TaskId};
+use crate::task::{InstanceId, Kind, Resources, TaskClass, TaskId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -243,11 +243,11 @@ impl Executor {
     }
 }
 
-/// Classes as they were announced. Only processes get as much memory as others had.
+/// Classes as they were announced. Only processes get CPUs and memory by what others had.
 fn prepared(mut classes: Vec<TaskClass>) -> Vec<TaskClass> {
     let others = classes.iter_mut().filter(|class| class.kind != Kind::Process);
-    for class in others.filter(|class| class.resources.memory_bytes == AUTO_MEMORY) {
-        class.resources.memory_bytes = 0;
+    for class in others.filter(|class| class.resources.are_automatic()) {
+        class.resources = class.resources.known();
     }
     classes
 }

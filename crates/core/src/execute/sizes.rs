@@ -1,5 +1,5 @@
 //! How much memory a task gets that asks for as much as others of its kind have had
-//! ([`AUTO_MEMORY`]).
+//! ([`AUTO_MEMORY`]), and how many CPUs ([`AUTO_CPUS`]): `sizes/cpus.rs`.
 //!
 //! The first tasks of a kind get the node's share: the part of its memory that their CPUs are of
 //! its CPUs. Later ones get the size that takes the least of the node, by what has ended so far:
@@ -11,9 +11,12 @@
 //!
 //! A kind is an instance's tasks of one class. Each executor finds out for itself.
 
+mod cpus;
+
 use crate::limits::{AUTO_HEADROOM_BYTES, AUTO_NEEDS_MAX, AUTO_TASKS_MIN};
 use crate::result::{Cause, Detail, Outcome, Tries};
-use crate::task::{AUTO_MEMORY, InstanceId, Kind, Resources, TaskClass};
+use crate::task::{AUTO_CPUS, AUTO_MEMORY, InstanceId, Kind, MILLI, Resources, TaskClass, TaskKey};
+use cpus::Used;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -44,23 +47,25 @@ struct Sized {
     ended: u64,
     /// The size of first tries, chosen when so many had ended.
     chosen: Option<(u64, u64)>,
+    cpus: Used,
     used: u64,
 }
 
 impl Sizes {
-    /// The class of a task with the memory that it gets; `None` if it asks for a certain amount.
-    pub(super) fn sized(
+    /// The class of a task with the memory that it gets; `None` if it asks for a certain amount,
+    /// or for automatic CPUs besides: [`Sizes::with_cpus`].
+    pub(super) fn with_memory(
         &mut self,
         instance: InstanceId,
         class: &Arc<TaskClass>,
         tries: Tries,
         capacity: &Resources,
     ) -> Option<Arc<TaskClass>> {
-        if class.resources.memory_bytes != AUTO_MEMORY {
+        if class.resources.memory_bytes != AUTO_MEMORY || class.resources.cpus_milli == AUTO_CPUS {
             return None;
         }
         let memory_bytes = match class.kind {
-            Kind::Process => self.kind(instance, class).size(class, tries, capacity),
+            Kind::Process => self.kind(instance, class).size(&class.resources, tries, capacity),
             // They share workers, or have no memory.
             Kind::Function | Kind::Noop | Kind::Sleep => 0,
         };
@@ -68,23 +73,50 @@ impl Sizes {
         Some(Arc::new(TaskClass { resources, ..TaskClass::clone(class) }))
     }
 
+    /// The class of a task that asks for automatic CPUs, with those that it gets, and with the
+    /// memory if it asks for that as well.
+    pub(super) fn with_cpus(
+        &mut self,
+        key: TaskKey,
+        class: &Arc<TaskClass>,
+        tries: Tries,
+        capacity: &Resources,
+    ) -> Arc<TaskClass> {
+        let kind = self.kind(key.instance, class);
+        let cpus = kind.cpus.cpus(key.task, cpus::share(&class.resources, capacity));
+        let mut resources = class.resources.clone();
+        resources.cpus_milli = cpus * MILLI;
+        if resources.memory_bytes == AUTO_MEMORY {
+            resources.memory_bytes = kind.size(&resources, tries, capacity);
+        }
+        Arc::new(TaskClass { resources, ..TaskClass::clone(class) })
+    }
+
     /// A task that asked for as much as others has ended: notes what it had. Returns its outcome:
-    /// it is lost, and runs again, if it exceeded what it was given and there is more here.
+    /// it is lost, and runs again, if it exceeded the memory that it was given and there is more
+    /// here.
     pub(super) fn ended(
         &mut self,
         (instance, asked): (InstanceId, &Arc<TaskClass>),
-        given_bytes: u64,
+        given: &Resources,
         (outcome, micros): (Outcome, u64),
         detail: Option<&Detail>,
         capacity: &Resources,
     ) -> Outcome {
-        let Some(detail) = detail else { return outcome };
         let kind = self.kind(instance, asked);
+        if asked.resources.cpus_milli == AUTO_CPUS && matches!(outcome, Outcome::Exit(_)) {
+            let usage = detail.and_then(|detail| detail.resources.as_ref());
+            kind.cpus.note(given.cpus_milli / MILLI, usage, micros);
+        }
+        let Some(detail) = detail else { return outcome };
+        if asked.resources.memory_bytes != AUTO_MEMORY {
+            return outcome;
+        }
         if detail.cause == Some(Cause::OverMemory) {
             // What it needs is known when it has run again, and may be less than what counts
             // towards the limit: so this counts as well, and sizes grow until they are enough.
-            kind.note(given_bytes.saturating_add(1), micros / OVER_WEIGHT);
-            return match given_bytes < capacity.memory_bytes {
+            kind.note(given.memory_bytes.saturating_add(1), micros / OVER_WEIGHT);
+            return match given.memory_bytes < capacity.memory_bytes {
                 true => Outcome::Lost,
                 false => outcome,
             };
@@ -116,9 +148,9 @@ impl Sizes {
 
 impl Sized {
     /// The size of a task, at most all that there is.
-    fn size(&mut self, class: &TaskClass, tries: Tries, capacity: &Resources) -> u64 {
+    fn size(&mut self, need: &Resources, tries: Tries, capacity: &Resources) -> u64 {
         let all = capacity.memory_bytes;
-        let share = share(class, capacity);
+        let share = share(need, capacity);
         let first = match self.ended < AUTO_TASKS_MIN {
             true => share,
             false => self.chosen(share).saturating_add(AUTO_HEADROOM_BYTES),
@@ -173,8 +205,8 @@ impl Sized {
 }
 
 /// The part of the memory of a node that the CPUs of a task are of its CPUs.
-fn share(class: &TaskClass, capacity: &Resources) -> u64 {
-    let (of, all) = (class.resources.cpus_milli, capacity.cpus_milli);
+fn share(need: &Resources, capacity: &Resources) -> u64 {
+    let (of, all) = (need.cpus_milli, capacity.cpus_milli);
     let share = u128::from(capacity.memory_bytes) * u128::from(of.min(all));
     (share.checked_div(u128::from(all)).unwrap_or(0)) as u64
 }
@@ -198,6 +230,7 @@ fn most(bucket: u32) -> u64 {
 mod tests {
     use super::*;
     use crate::result::ResourceUsage;
+    use crate::task::TaskId;
     use proptest::prelude::*;
     use std::cmp::Reverse;
     use std::collections::{BinaryHeap, VecDeque};
@@ -212,6 +245,10 @@ mod tests {
 
     fn node(cpus: u32, memory_bytes: u64) -> Resources {
         Resources { memory_bytes, ..Resources::cpus(cpus) }
+    }
+
+    fn of_memory(memory_bytes: u64) -> Resources {
+        Resources { memory_bytes, ..Resources::cpus(1) }
     }
 
     fn tries(losses: u32) -> Tries {
@@ -249,7 +286,7 @@ mod tests {
                     Way::Oracle => peak,
                     Way::Fixed(size) => *size,
                     Way::Auto(sizes) => {
-                        let sized = sizes.sized(INSTANCE, &class, tries(losses), node);
+                        let sized = sizes.with_memory(INSTANCE, &class, tries(losses), node);
                         sized.unwrap().resources.memory_bytes
                     }
                 };
@@ -271,7 +308,7 @@ mod tests {
                 false => (Outcome::Exit(0), detail(None, peak)),
             };
             let of = (INSTANCE, &class);
-            match sizes.ended(of, size, (outcome, micros), Some(&detail), node) {
+            match sizes.ended(of, &of_memory(size), (outcome, micros), Some(&detail), node) {
                 Outcome::Lost => queue.push_front((peak, micros, losses + 1)),
                 outcome => assert_eq!(outcome, Outcome::Exit(0), "no task fails for its memory"),
             }
@@ -334,13 +371,19 @@ mod tests {
         let (class, node) = (auto(), node(16, 64 * GIB));
         let mut sizes = Sizes::default();
         let size = |sizes: &mut Sizes, losses| {
-            let sized = sizes.sized(INSTANCE, &class, tries(losses), &node).unwrap();
+            let sized = sizes.with_memory(INSTANCE, &class, tries(losses), &node).unwrap();
             sized.resources.memory_bytes
         };
         assert_eq!([0, 1, 2].map(|losses| size(&mut sizes, losses)), [4, 8, 64].map(|n| n * GIB));
         for _ in 0..100 {
             let ended = (Outcome::Exit(0), 1_000_000);
-            sizes.ended((INSTANCE, &class), 4 * GIB, ended, Some(&detail(None, GIB)), &node);
+            sizes.ended(
+                (INSTANCE, &class),
+                &of_memory(4 * GIB),
+                ended,
+                Some(&detail(None, GIB)),
+                &node,
+            );
         }
         let first = size(&mut sizes, 0);
         assert!((GIB..GIB + GIB / 8).contains(&first), "{first}");
@@ -348,13 +391,13 @@ mod tests {
         let over = detail(Some(Cause::OverMemory), 0);
         let end = |sizes: &mut Sizes, given| {
             let ended = (Outcome::Signal(9), 1_000_000);
-            sizes.ended((INSTANCE, &class), given, ended, Some(&over), &node)
+            sizes.ended((INSTANCE, &class), &of_memory(given), ended, Some(&over), &node)
         };
         assert_eq!(end(&mut sizes, first), Outcome::Lost);
         assert_eq!(end(&mut sizes, 64 * GIB), Outcome::Signal(9));
         // A certain amount is a certain amount.
         let fixed = Arc::new(TaskClass::default());
-        assert_eq!(sizes.sized(INSTANCE, &fixed, tries(0), &node), None);
+        assert_eq!(sizes.with_memory(INSTANCE, &fixed, tries(0), &node), None);
     }
 
     /// What counts towards a limit may be more than what is measured.
@@ -367,7 +410,7 @@ mod tests {
         for task in 0..400 {
             let mut losses = 0;
             loop {
-                let sized = sizes.sized(INSTANCE, &class, tries(losses), &node).unwrap();
+                let sized = sizes.with_memory(INSTANCE, &class, tries(losses), &node).unwrap();
                 let given = sized.resources.memory_bytes;
                 let (outcome, detail) = match given < needs {
                     true => (Outcome::Signal(9), detail(Some(Cause::OverMemory), given)),
@@ -375,7 +418,7 @@ mod tests {
                 };
                 let ended = (outcome, 1_000_000);
                 let of = (INSTANCE, &class);
-                match sizes.ended(of, given, ended, Some(&detail), &node) {
+                match sizes.ended(of, &of_memory(given), ended, Some(&detail), &node) {
                     Outcome::Lost => losses += 1,
                     _ => break,
                 }
@@ -419,11 +462,39 @@ mod tests {
         }
     }
 
+    /// The node's share of memory is that of the CPUs that a task gets.
+    #[test]
+    fn cpus_and_memory_are_found_out_together() {
+        let node = node(16, 64 * GIB);
+        let resources = Resources { cpus_milli: AUTO_CPUS, ..auto().resources.clone() };
+        let class = Arc::new(TaskClass { resources, ..TaskClass::default() });
+        let mut sizes = Sizes::default();
+        assert_eq!(sizes.with_memory(INSTANCE, &class, tries(0), &node), None);
+        let given: Vec<(u32, u64)> = (0..40)
+            .map(|task| {
+                let key = TaskKey { instance: INSTANCE, task: TaskId(task) };
+                let sized = sizes.with_cpus(key, &class, tries(0), &node);
+                let micros = 1_000_000;
+                let (user_micros, rss_max_bytes) = (2 * micros, 20 * GIB);
+                let used = ResourceUsage { user_micros, rss_max_bytes, ..Default::default() };
+                let detail = Detail { resources: Some(used), ..Detail::default() };
+                let of = (INSTANCE, &class);
+                let end = (Outcome::Exit(0), micros);
+                sizes.ended(of, &sized.resources, end, Some(&detail), &node);
+                (sized.resources.cpus_milli, sized.resources.memory_bytes / GIB)
+            })
+            .collect();
+        assert_eq!(given[..3], [(16_000, 64); 3]);
+        assert_eq!(given[3], (2_000, 8));
+        let (cpus, memory) = given[39];
+        assert!(cpus == 2_000 && (20..22).contains(&memory), "{cpus} {memory}");
+    }
+
     #[test]
     fn kinds_are_bounded() {
         let mut sizes = Sizes::default();
         for instance in 0..2 * AUTO_NEEDS_MAX as u64 {
-            sizes.sized(InstanceId(instance), &auto(), tries(0), &node(1, GIB));
+            sizes.with_memory(InstanceId(instance), &auto(), tries(0), &node(1, GIB));
             assert!(sizes.kinds.len() <= AUTO_NEEDS_MAX);
         }
         let newest = InstanceId(2 * AUTO_NEEDS_MAX as u64 - 1);

@@ -5,7 +5,7 @@
 //! of the submission and, behind these, one class for each alternative
 //! ([`Submission::sent_classes`]). An assigned task names the class of its alternative.
 
-use super::{AUTO_MEMORY, Kind, Resources, Submission, TaskClass};
+use super::{Kind, Resources, Submission, TaskClass};
 use crate::encoded::Encoded;
 use crate::limits::ALTERNATIVES_MAX;
 
@@ -27,7 +27,7 @@ impl TaskClass {
         if !self.has_alternatives() {
             return self.alternative as usize <= ALTERNATIVES_MAX;
         }
-        let is_known = |request: &Resources| request.memory_bytes != AUTO_MEMORY;
+        let is_known = |request: &Resources| !request.are_automatic();
         let is_other =
             |(at, request)| self.requests().take(at).all(|before: &Resources| before != request);
         self.alternative == 0

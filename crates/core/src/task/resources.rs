@@ -1,6 +1,6 @@
 //! What tasks hold while they run, and executors offer.
 
-use super::AUTO_MEMORY;
+use super::{AUTO_CPUS, AUTO_MEMORY};
 use std::fmt;
 
 /// Thousandths of a CPU.
@@ -47,11 +47,30 @@ impl Resources {
         self.custom.iter().filter(|(name, _)| name != DISK)
     }
 
-    /// These, without memory that nobody knows the amount of ([`AUTO_MEMORY`]).
+    /// Whether executors find out how much of something is needed: [`AUTO_CPUS`],
+    /// [`AUTO_MEMORY`].
     #[must_use]
-    pub(crate) fn known(&self) -> Resources {
+    pub fn are_automatic(&self) -> bool {
+        self.cpus_milli == AUTO_CPUS || self.memory_bytes == AUTO_MEMORY
+    }
+
+    /// These, without memory that nobody knows the amount of ([`AUTO_MEMORY`]), and with one CPU
+    /// where nobody knows how many ([`AUTO_CPUS`]).
+    #[must_use]
+    pub fn known(&self) -> Resources {
+        let cpus_milli = if self.cpus_milli == AUTO_CPUS { MILLI } else { self.cpus_milli };
         let memory_bytes = if self.memory_bytes == AUTO_MEMORY { 0 } else { self.memory_bytes };
-        Resources { memory_bytes, ..self.clone() }
+        Resources { cpus_milli, memory_bytes, ..self.clone() }
+    }
+
+    /// The part of these that executors have found out: what `asked` has no amounts of.
+    pub(crate) fn found_out(&self, asked: &Resources) -> Resources {
+        let is_memory = asked.memory_bytes == AUTO_MEMORY;
+        Resources {
+            cpus_milli: if asked.cpus_milli == AUTO_CPUS { self.cpus_milli } else { 0 },
+            memory_bytes: if is_memory { self.memory_bytes } else { 0 },
+            ..Resources::default()
+        }
     }
 
     /// Whether `need` fits into this.
@@ -136,7 +155,10 @@ pub fn set_disk_bytes(counts: &mut Vec<(String, u64)>, bytes: u64) {
 
 impl fmt::Display for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} cpus", f64::from(self.cpus_milli) / f64::from(MILLI))?;
+        match self.cpus_milli {
+            AUTO_CPUS => write!(f, "auto cpus")?,
+            milli => write!(f, "{} cpus", f64::from(milli) / f64::from(MILLI))?,
+        }
         if self.gpus > 0 {
             write!(f, ", {} gpus", self.gpus)?;
         }

@@ -8,7 +8,7 @@ use falkon_core::dispatch::{
 use falkon_core::limits::ALTERNATIVES_MAX;
 use falkon_core::result::{Outcome, Report, Tries};
 use falkon_core::task::{
-    AUTO_MEMORY, Everywhere, InstanceId, Kind, Resources, Submission, SubmissionError,
+    AUTO_CPUS, AUTO_MEMORY, Everywhere, InstanceId, Kind, Resources, Submission, SubmissionError,
     SubmissionPart, TaskClass, TaskId, Time,
 };
 use std::collections::BTreeMap;
@@ -200,6 +200,7 @@ fn an_executor_that_comes_back_says_which_alternatives_its_tasks_have() {
 fn submissions_with_unsound_alternatives_are_refused() {
     let many = |count: u32| (2..2 + count).map(Resources::cpus).collect::<Vec<_>>();
     let auto = Resources { memory_bytes: AUTO_MEMORY, ..Resources::cpus(2) };
+    let auto_cpus = Resources { cpus_milli: AUTO_CPUS, ..Resources::default() };
     let with = |alternatives| TaskClass { alternatives, ..class() };
     let everywhere = Some(Everywhere::default());
     for submission in [
@@ -207,6 +208,8 @@ fn submissions_with_unsound_alternatives_are_refused() {
         of(with(vec![Resources::cpus(4), Resources::cpus(4)]), 1),
         of(with(many(ALTERNATIVES_MAX as u32)), 1),
         of(with(vec![auto.clone()]), 1),
+        of(with(vec![auto_cpus.clone()]), 1),
+        of(TaskClass { resources: auto_cpus, ..class() }, 1),
         of(TaskClass { resources: auto, ..class() }, 1),
         of(TaskClass { nodes: 2, ..class() }, 1),
         of(TaskClass { speculate: true, ..class() }, 1),

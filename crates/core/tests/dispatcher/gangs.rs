@@ -9,7 +9,7 @@ use falkon_core::gang::{GangKey, GangOrder, GangReport, GangToken};
 use falkon_core::limits::{GANG_NODES_MAX, NODE_RANKS_MAX};
 use falkon_core::result::{Outcome, Report, Tries};
 use falkon_core::task::{
-    AUTO_MEMORY, AllocationId, Everywhere, InstanceId, Kind, Resources, Submission,
+    AUTO_CPUS, AUTO_MEMORY, AllocationId, Everywhere, InstanceId, Kind, Resources, Submission,
     SubmissionError, SubmissionPart, TaskClass, TaskId, Time,
 };
 
@@ -284,6 +284,7 @@ fn what_could_never_be_a_gang_is_refused() {
     let mut world = World::new();
     world.join(1, None);
     let auto = Resources { memory_bytes: AUTO_MEMORY, ..Resources::cpus(1) };
+    let auto_cpus = Resources { cpus_milli: AUTO_CPUS, ..Resources::default() };
     let everywhere = Everywhere {
         joining: false,
         offering: Resources::default(),
@@ -296,6 +297,7 @@ fn what_could_never_be_a_gang_is_refused() {
         of(TaskClass { ranks_per_node: NODE_RANKS_MAX + 1, ..TaskClass::default() }, 1),
         of(TaskClass { kind: Kind::Function, ..wide(2) }, 1),
         of(TaskClass { resources: auto, ..wide(2) }, 1),
+        of(TaskClass { resources: auto_cpus, ..wide(2) }, 1),
         Submission { everywhere: Some(everywhere), ..of(wide(2), 1) },
     ];
     let refused = SubmissionError::Malformed(SubmissionPart::Nodes);

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "all of this is tests")]
 
 mod ahead;
+mod automatic;
 mod doubts;
 mod functions;
 mod idle;

@@ -14,7 +14,7 @@ use falkon_core::tail::{OutputQuestion, Tail, TailQuestion};
 use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, TaskKey, UserId};
 use falkon_wire::message::{
     ALTERNATIVES_SINCE, BelowAsk, FromClient, RestartAsk, Status, TaskInfo, Ticket, ToClient,
-    UserAsk, UserChange, UserStatus,
+    UserAsk, UserChange, UserStatus, without_automatic_cpus,
 };
 use falkon_wire::provision::{ProvisionAsk, ProvisionStatus};
 use std::sync::{Arc, OnceLock};
@@ -51,8 +51,11 @@ impl Client {
             if submission.has_alternatives() {
                 return Err(ClientError::NoAlternatives { theirs: self.version });
             }
-            // Tasks of a relay, with those that were chosen.
-            submission.classes.iter_mut().for_each(|class| class.alternative = 0);
+            for class in &mut submission.classes {
+                // Tasks of a relay, with those that were chosen.
+                class.alternative = 0;
+                class.resources = without_automatic_cpus(&class.resources);
+            }
         }
         let client = submitter();
         self.begin(|request| FromClient::Submit { request, instance, first, client, submission })

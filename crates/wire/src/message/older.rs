@@ -3,6 +3,7 @@
 
 use super::{FromExecutor, ToClient, ToExecutor};
 use falkon_core::result::{Cause, Detail};
+use falkon_core::task::{AUTO_CPUS, MILLI, Resources};
 use std::sync::Arc;
 
 /// The first version of the protocol that knows of scratch disk space.
@@ -13,8 +14,8 @@ pub const ALTERNATIVES_SINCE: u16 = 9;
 
 impl FromExecutor {
     /// Leaves out what a dispatcher that speaks `version` does not know: to one of version 8, an
-    /// executor offers no scratch disk space, and says nothing of what tasks have had of it, nor of
-    /// their alternatives.
+    /// executor offers no scratch disk space, and says nothing of what tasks have had of it, of
+    /// their alternatives, and of what they were given by automatic resources.
     pub fn adapt(&mut self, version: u16) {
         if version >= DISK_SINCE {
             return;
@@ -37,8 +38,8 @@ impl FromExecutor {
 
 impl ToExecutor {
     /// Leaves out what an executor or a relay that speaks `version` does not know: one of version 8
-    /// gets tasks with the resources of the alternative that was chosen, and does not learn which
-    /// one that is.
+    /// gets tasks with the resources of the alternative that was chosen, does not learn which one
+    /// that is, and gives tasks with automatic CPUs one.
     pub fn adapt(&mut self, version: u16) {
         if version >= ALTERNATIVES_SINCE {
             return;
@@ -47,36 +48,67 @@ impl ToExecutor {
         for class in order.prepare.iter_mut().flat_map(|prepare| &mut prepare.classes) {
             class.alternative = 0;
             class.alternatives.clear();
+            class.resources = without_automatic_cpus(&class.resources);
         }
     }
 }
 
 impl ToClient {
     /// Leaves out what a client that speaks `version` does not know: one of version 8 does not
-    /// learn which alternatives tasks had, and how users do.
+    /// learn which alternatives tasks had, what they were given by automatic resources, and how
+    /// users do.
     pub fn adapt(&mut self, version: u16) {
         self.adapt_users(version);
         if version >= ALTERNATIVES_SINCE {
             return;
         }
-        let ToClient::Results(delivery) = self else { return };
-        for detail in delivery.results.iter_mut().filter_map(|result| result.detail.as_mut()) {
-            if detail.alternative > 0 {
-                Arc::make_mut(detail).alternative = 0;
+        match self {
+            ToClient::Results(delivery) => {
+                for result in &mut delivery.results {
+                    if let Some(detail) = result.detail.as_mut().filter(|detail| has_later(detail))
+                    {
+                        leave_out_later(Arc::make_mut(detail));
+                    }
+                }
             }
+            ToClient::Tasks { tasks, .. } => {
+                for end in tasks.iter_mut().filter_map(|task| task.end.as_mut()) {
+                    end.detail = None;
+                }
+            }
+            _ => {}
         }
     }
+}
+
+/// Resources with as many CPUs as a peer of version 8 gives tasks that ask for automatic ones: one.
+#[must_use]
+pub fn without_automatic_cpus(resources: &Resources) -> Resources {
+    match resources.cpus_milli {
+        AUTO_CPUS => Resources { cpus_milli: MILLI, ..resources.clone() },
+        _ => resources.clone(),
+    }
+}
+
+/// Whether a result has fields that version 8 does not know.
+fn has_later(detail: &Detail) -> bool {
+    let given = (detail.given_cpus_milli, detail.given_memory_bytes);
+    detail.alternative > 0 || given != (0, 0)
+}
+
+fn leave_out_later(detail: &mut Detail) {
+    (detail.alternative, detail.given_cpus_milli, detail.given_memory_bytes) = (0, 0, 0);
 }
 
 /// Leaves out of a result what version 8 does not know.
 fn leave_out(detail: &mut Option<Arc<Detail>>) {
     let Some(detail) = detail else { return };
     let has_disk = detail.resources.is_some_and(|used| used.disk_max_bytes.is_some());
-    if !has_disk && detail.cause != Some(Cause::OverDisk) && detail.alternative == 0 {
+    if !has_disk && detail.cause != Some(Cause::OverDisk) && !has_later(detail) {
         return;
     }
     let detail = Arc::make_mut(detail);
-    detail.alternative = 0;
+    leave_out_later(detail);
     detail.cause = detail.cause.filter(|cause| *cause != Cause::OverDisk);
     if let Some(used) = &mut detail.resources {
         used.disk_max_bytes = None;
@@ -96,7 +128,8 @@ mod tests {
         let used = ResourceUsage { disk_max_bytes: Some(7), ..ResourceUsage::default() };
         let (cause, resources) = (Some(Cause::OverDisk), Some(used));
         let error = "x".to_owned();
-        let detail = Detail { cause, resources, error, alternative: 2, ..Detail::default() };
+        let given = Detail { given_cpus_milli: 2000, given_memory_bytes: 5, ..Detail::default() };
+        let detail = Detail { cause, resources, error, alternative: 2, ..given };
         let report = Report {
             instance: InstanceId(0),
             first: TaskId(1),
@@ -116,13 +149,15 @@ mod tests {
         let FromExecutor::Update(Update { reports, .. }) = adapted else { unreachable!() };
         let detail = reports[0].detail.as_ref().unwrap();
         assert_eq!((detail.cause, detail.resources), (None, Some(ResourceUsage::default())));
-        assert_eq!((&detail.error[..], detail.alternative), ("x", 0));
+        assert_eq!((&detail.error[..], has_later(detail)), ("x", false));
     }
 
     #[test]
     fn an_executor_of_version_8_gets_classes_that_it_can_read() {
         let plain = TaskClass::default();
-        let classes = vec![plain.clone(), TaskClass { alternative: 2, ..plain.clone() }];
+        let resources = Resources { cpus_milli: AUTO_CPUS, ..Resources::default() };
+        let auto = TaskClass { resources, ..plain.clone() };
+        let classes = vec![plain.clone(), TaskClass { alternative: 2, ..plain.clone() }, auto];
         let prepare =
             Prepare { batch: BatchId(1), template: Arc::default(), classes, everywhere: None };
         let order = Order { prepare: vec![prepare], ..Order::default() };
@@ -132,7 +167,7 @@ mod tests {
         assert_eq!(adapted, message);
         adapted.adapt(ALTERNATIVES_SINCE - 1);
         let ToExecutor::Order(Order { prepare, .. }) = adapted else { unreachable!() };
-        assert_eq!(prepare[0].classes, [plain.clone(), plain.clone()]);
+        assert_eq!(prepare[0].classes, [plain.clone(), plain.clone(), plain.clone()]);
         let fields = TaskClass::FIELDS.len() - TaskClass::LATER_FIELDS;
         assert_eq!(usize::from(plain.to_bytes()[0]), 0x90 | fields);
     }

@@ -325,6 +325,8 @@ fn detail() -> Option<Arc<Detail>> {
         }),
         executor: "site-a/node-7".to_owned(),
         alternative: 2,
+        given_cpus_milli: 4000,
+        given_memory_bytes: 3 << 30,
     }))
 }
 

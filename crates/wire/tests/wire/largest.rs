@@ -145,6 +145,8 @@ fn detail(bytes: usize) -> Arc<Detail> {
         resources: Some(usage()),
         executor: String::new(),
         alternative: u32::MAX,
+        given_cpus_milli: u32::MAX,
+        given_memory_bytes: NUMBER,
     })
 }
 

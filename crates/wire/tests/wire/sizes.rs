@@ -330,6 +330,8 @@ fn the_largest_report_fits_updates_records_and_deliveries() {
             }),
             executor: "n".repeat(2 * EXECUTOR_PATH_BYTES_MAX),
             alternative: u32::MAX,
+            given_cpus_milli: u32::MAX,
+            given_memory_bytes: u64::MAX,
         };
         let (number, task, time) = (u64::MAX, TaskId(u64::MAX - 1), Time(u64::MAX));
         let tries = Tries { failures: u32::MAX, losses: u32::MAX };

@@ -71,7 +71,10 @@ impl<'de> Deserialize<'de> for Alternative {
                     let name: &str = &name.0;
                     reading.name(name).map_err(de::Error::custom)?;
                     match name {
-                        "cpus" => reading.cpus(map.next_value::<Cpus>()?.0),
+                        "cpus" => {
+                            let Cpus(milli) = map.next_value()?;
+                            reading.cpus(milli).map_err(de::Error::custom)?;
+                        }
                         "gpus" => reading.gpus(map.next_value::<Count>()?.0),
                         "memory" => {
                             let Memory(bytes) = map.next_value()?;

@@ -6,7 +6,7 @@ use super::super::texts::Map;
 use clap::builder::{TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use falkon_core::limits::{GANG_NODES_MAX, NODE_RANKS_MAX};
-use falkon_core::task::{AUTO_MEMORY, DISK, MILLI, UNLIMITED, set_disk_bytes};
+use falkon_core::task::{AUTO_CPUS, AUTO_MEMORY, DISK, MILLI, UNLIMITED, set_disk_bytes};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use std::fmt;
 
@@ -64,9 +64,12 @@ macro_rules! option_kind {
     };
 }
 
-option_kind!(Cpus(u32) = "N", "cpus", quantity::cpus_milli, |milli| milli, |milli| Some(
-    (f64::from(milli) / f64::from(MILLI)).to_string()
-));
+option_kind!(Cpus(u32) = "N", "task_cpus", quantity::task_cpus_milli, |milli| milli, |milli| {
+    match milli {
+        AUTO_CPUS => Some("auto".to_owned()),
+        milli => Some((f64::from(milli) / f64::from(MILLI)).to_string()),
+    }
+});
 option_kind!(Count(u32) = "N", "count", value_parser!(u32), |count| count, number);
 option_kind!(
     Copies(u32) = "N",
@@ -404,9 +407,9 @@ amount!(
     |bytes: f64| (bytes.fract() == 0.0 && (0.0..1.8e19).contains(&bytes)).then_some(bytes as u64)
 );
 amount!(
-    /// Thousandths of a CPU.
+    /// Thousandths of a CPU, or [`AUTO_CPUS`].
     Cpus(u32),
-    "a number of cpus above 0 with at most three decimals",
-    quantity::cpus_milli,
+    "a number of cpus above 0 with at most three decimals, or \"auto\"",
+    quantity::task_cpus_milli,
     quantity::cpus_to_milli
 );

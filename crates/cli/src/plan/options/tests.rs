@@ -128,7 +128,7 @@ def class_of(kind: int, found: Mapping[str, Any]) -> List[Any]:
 fn options_say_what_they_are_without() {
     let help = <Line as clap::CommandFactory>::command().term_width(0).render_help().to_string();
     for part in [
-        "CPUs a task holds while it runs, also a fraction [default: 1]",
+        "also a fraction; auto is as many as others have used [default: 1]",
         "--resource <NAME=COUNT>",
         "Number of retries of a failed task [default: 0]",
         "--timeout <TIME>",

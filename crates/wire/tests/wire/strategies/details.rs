@@ -27,13 +27,14 @@ pub(super) fn cause() -> impl Strategy<Value = Cause> {
 
 pub(super) fn detail() -> impl Strategy<Value = Arc<Detail>> {
     let rest = (text(), bytes(), usage(), number(), option::of(cause()), vec(text(), 0..3));
-    let rest = (rest, option::of(resource_usage()), text(), small());
+    let later = (small(), small(), number());
+    let rest = (rest, option::of(resource_usage()), text(), later);
     (captured(), captured(), rest).prop_map(|(stdout, stderr, rest)| {
         let (
             (error, value, usage, staging_micros, cause, outputs),
             resources,
             executor,
-            alternative,
+            (alternative, given_cpus_milli, given_memory_bytes),
         ) = rest;
         Arc::new(Detail {
             stdout,
@@ -47,6 +48,8 @@ pub(super) fn detail() -> impl Strategy<Value = Arc<Detail>> {
             resources,
             executor,
             alternative,
+            given_cpus_milli,
+            given_memory_bytes,
         })
     })
 }
