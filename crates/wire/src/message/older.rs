@@ -8,15 +8,18 @@ use std::sync::Arc;
 /// The first version of the protocol that knows of scratch disk space.
 const DISK_SINCE: u16 = 9;
 
+/// The first version of the protocol in which results say what each node of a gang used.
+const GANG_USAGE_SINCE: u16 = 9;
+
 /// The first version of the protocol in which tasks have alternatives.
 pub const ALTERNATIVES_SINCE: u16 = 9;
 
 impl FromExecutor {
     /// Leaves out what a dispatcher that speaks `version` does not know: to one of version 8, an
     /// executor offers no scratch disk space, and says nothing of what tasks have had of it, nor of
-    /// their alternatives.
+    /// their alternatives and what each of their nodes used.
     pub fn adapt(&mut self, version: u16) {
-        if version >= DISK_SINCE {
+        if version >= DISK_SINCE.max(GANG_USAGE_SINCE) {
             return;
         }
         let reports = match self {
@@ -53,7 +56,7 @@ impl ToExecutor {
 
 impl ToClient {
     /// Leaves out what a client that speaks `version` does not know: one of version 8 does not
-    /// learn which alternatives tasks had, and how users do.
+    /// learn which alternatives tasks had, what each of their nodes used, and how users do.
     pub fn adapt(&mut self, version: u16) {
         self.adapt_users(version);
         if version >= ALTERNATIVES_SINCE {
@@ -61,8 +64,10 @@ impl ToClient {
         }
         let ToClient::Results(delivery) = self else { return };
         for detail in delivery.results.iter_mut().filter_map(|result| result.detail.as_mut()) {
-            if detail.alternative > 0 {
-                Arc::make_mut(detail).alternative = 0;
+            if detail.alternative > 0 || detail.gang.is_some() {
+                let detail = Arc::make_mut(detail);
+                detail.alternative = 0;
+                detail.gang = None;
             }
         }
     }
@@ -72,11 +77,13 @@ impl ToClient {
 fn leave_out(detail: &mut Option<Arc<Detail>>) {
     let Some(detail) = detail else { return };
     let has_disk = detail.resources.is_some_and(|used| used.disk_max_bytes.is_some());
-    if !has_disk && detail.cause != Some(Cause::OverDisk) && detail.alternative == 0 {
+    let has_later = detail.alternative > 0 || detail.gang.is_some();
+    if !has_disk && detail.cause != Some(Cause::OverDisk) && !has_later {
         return;
     }
     let detail = Arc::make_mut(detail);
     detail.alternative = 0;
+    detail.gang = None;
     detail.cause = detail.cause.filter(|cause| *cause != Cause::OverDisk);
     if let Some(used) = &mut detail.resources {
         used.disk_max_bytes = None;
@@ -87,16 +94,18 @@ fn leave_out(detail: &mut Option<Arc<Detail>>) {
 mod tests {
     use super::*;
     use crate::codec::Wire;
-    use falkon_core::dispatch::{BatchId, Order, Prepare, Update};
-    use falkon_core::result::{Outcome, Report, ResourceUsage, Tries};
+    use falkon_core::dispatch::{BatchId, Delivery, Order, Prepare, Update};
+    use falkon_core::gang::GangUsage;
+    use falkon_core::result::{Counts, Finished, Outcome, Report, ResourceUsage, Tries};
     use falkon_core::task::{InstanceId, TaskClass, TaskId, Time};
 
     #[test]
-    fn version_8_hears_nothing_of_disk_space_and_alternatives() {
+    fn version_8_hears_nothing_of_disk_space_alternatives_and_nodes() {
         let used = ResourceUsage { disk_max_bytes: Some(7), ..ResourceUsage::default() };
         let (cause, resources) = (Some(Cause::OverDisk), Some(used));
         let error = "x".to_owned();
-        let detail = Detail { cause, resources, error, alternative: 2, ..Detail::default() };
+        let gang = Some(Arc::new(GangUsage { nodes: 3, ..GangUsage::default() }));
+        let detail = Detail { cause, resources, error, alternative: 2, gang, ..Detail::default() };
         let report = Report {
             instance: InstanceId(0),
             first: TaskId(1),
@@ -116,7 +125,46 @@ mod tests {
         let FromExecutor::Update(Update { reports, .. }) = adapted else { unreachable!() };
         let detail = reports[0].detail.as_ref().unwrap();
         assert_eq!((detail.cause, detail.resources), (None, Some(ResourceUsage::default())));
-        assert_eq!((&detail.error[..], detail.alternative), ("x", 0));
+        assert_eq!((&detail.error[..], detail.alternative, &detail.gang), ("x", 0, &None));
+        let bytes = detail.to_bytes();
+        assert_eq!(usize::from(bytes[0]), 0x90 | (Detail::FIELDS.len() - Detail::LATER_FIELDS));
+    }
+
+    #[test]
+    fn a_client_of_version_8_gets_results_of_gangs_that_it_can_read() {
+        let gang = Some(Arc::new(GangUsage { nodes: 3, ..GangUsage::default() }));
+        let resources = Some(ResourceUsage::default());
+        let detail = Detail { gang, resources, ..Detail::default() };
+        let result = Finished {
+            first: TaskId(1),
+            count: 1,
+            outcome: Outcome::Exit(0),
+            executor: None,
+            attempts: 1,
+            queued: Time(1),
+            dispatched: Time(2),
+            started: Time(3),
+            ended: Time(4),
+            detail: Some(Arc::new(detail)),
+        };
+        let delivery = Delivery {
+            instance: InstanceId(0),
+            from: 0,
+            results: vec![result],
+            executors: Vec::new(),
+            counts: Counts::default(),
+            complete: true,
+            upto: 1,
+            again: Vec::new(),
+        };
+        let message = ToClient::Results(delivery);
+        let mut adapted = message.clone();
+        adapted.adapt(GANG_USAGE_SINCE);
+        assert_eq!(adapted, message);
+        adapted.adapt(GANG_USAGE_SINCE - 1);
+        let ToClient::Results(Delivery { results, .. }) = adapted else { unreachable!() };
+        let expected = Detail { resources, ..Detail::default() };
+        assert_eq!(results[0].detail.as_deref(), Some(&expected));
     }
 
     #[test]

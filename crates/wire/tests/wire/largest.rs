@@ -145,6 +145,7 @@ fn detail(bytes: usize) -> Arc<Detail> {
         resources: Some(usage()),
         executor: String::new(),
         alternative: u32::MAX,
+        gang: None,
     })
 }
 
