@@ -148,7 +148,7 @@ struct Arrivals {
     stdin: Inbound,
     windows: [Window; 2],
     signals: mpsc::Sender<u8>,
-    /// Whoever asked has said that the process is not wanted any more.
+    /// The asker has said that the process is not wanted any more.
     unwanted: Notify,
 }
 
@@ -275,12 +275,12 @@ async fn carry(
     drop(hold);
     match known {
         Some(known) => known,
-        // Whoever asked closes the connection when that takes too long.
+        // The asker closes the connection when that takes too long.
         None => ended.await.unwrap_or_else(|_| executor_ends()),
     }
 }
 
-/// Why a process does not begin that whoever asked for it does not want any more.
+/// Why a process does not begin that its asker does not want any more.
 const UNWANTED: &str = "nobody wants it any more";
 
 fn executor_ends() -> RemoteEnded {
