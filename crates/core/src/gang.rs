@@ -3,6 +3,10 @@
 //! The command of such a task runs on the first of them. On the others, and there too, it
 //! starts processes over their executors, for which each of them holds room.
 
+mod usage;
+
+pub use usage::{GANG_USAGE_BYTES_MAX, GangUsage, NodeUsage, NodeUsed, UsageLedger};
+
 use crate::data::declared::Serving;
 use crate::encoded::{GANG_ORDER_BYTES_MAX, MEMBER_BYTES_MAX};
 use crate::execute::Grant;

@@ -80,6 +80,8 @@ pub const RANGES_BYTES_MAX: u64 = 64 << 10;
 pub const RETRIED_RUNS_MAX: usize = 1 << 20;
 /// Executors that run one task together, as a gang.
 pub const GANG_NODES_MAX: u32 = 4096;
+/// Nodes of a gang that a result lists with what each used: of more, it has the sums.
+pub const GANG_USAGE_NODES_MAX: usize = 256;
 /// Processes that launchers start on each node of a gang.
 pub const NODE_RANKS_MAX: u32 = 65_535;
 /// Questions about what tasks below relays write that have no answer yet.
@@ -535,7 +537,7 @@ const _: () = {
     assert!(ROW_WITH_VALUES_BYTES_MAX <= TASK_BYTES_MAX);
     assert!(ORDER_BYTES_MAX <= MESSAGE_BYTES_MAX);
     let streams = 2 * URL_BYTES_MAX as u64;
-    let path = EXECUTOR_PATH_BYTES_MAX as u64;
+    let path = EXECUTOR_PATH_BYTES_MAX as u64 + crate::gang::GANG_USAGE_BYTES_MAX;
     let texts = ERROR_BYTES_MAX + OUTPUTS_BYTES_MAX + streams + path + ENVELOPE_BYTES_MAX;
     assert!(2 * CAPTURE_BYTES_MAX + texts <= REPORT_BYTES_MAX);
     assert!(VALUE_BYTES_MAX + texts <= REPORT_BYTES_MAX);

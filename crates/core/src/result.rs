@@ -1,6 +1,7 @@
 //! Outcomes and results, kept as runs of tasks that ended alike.
 
 use crate::data::stage::Usage;
+use crate::gang::{GANG_USAGE_BYTES_MAX, GangUsage};
 use crate::limits::{
     CAPTURE_BYTES_MAX, ENVELOPE_BYTES_MAX, ERROR_BYTES_MAX, EXECUTOR_PATH_BYTES_MAX, LOSSES_MAX,
     OUTPUTS_BYTES_MAX, REPORT_BYTES_MAX, URL_BYTES_MAX, VALUE_BYTES_MAX,
@@ -234,8 +235,8 @@ pub struct Detail {
     /// Where those of its outputs are that are members of archives, as
     /// `ARCHIVE!MEMBER`, in the order in which it names them: all of them are safe.
     pub outputs: Vec<String>,
-    /// The resources that its process used; `None` for tasks of other kinds, and for
-    /// those that did not start.
+    /// The resources that its process used, on all of its nodes together; `None` for tasks of
+    /// other kinds, and for those that did not start.
     pub resources: Option<ResourceUsage>,
     /// The executor that ran it, where that is below relays and the task was for that executor
     /// alone: the names of the relays on the way to it and its own, with slashes between.
@@ -248,6 +249,8 @@ pub struct Detail {
     /// The memory that it was given, in bytes, where executors find out how much tasks need; 0 if
     /// it asked for an amount, or for none.
     pub given_memory_bytes: u64,
+    /// What each node used, if it ran on several: `resources` are their sums then.
+    pub gang: Option<Arc<GangUsage>>,
 }
 
 /// The resources that the process of a task used, with those of its children that it
@@ -299,6 +302,7 @@ impl Detail {
         let heads = self.stdout.head.len() + self.stderr.head.len();
         self.error.len() as u64 <= ERROR_BYTES_MAX
             && self.executor.len() <= EXECUTOR_PATH_BYTES_MAX
+            && self.gang.as_ref().is_none_or(|gang| gang.is_within_bounds())
             && self.value.len() as u64 <= VALUE_BYTES_MAX
             && self.output_bytes() <= OUTPUTS_BYTES_MAX
             && (heads + self.value.len()) as u64 + TEXTS_BYTES_MAX <= REPORT_BYTES_MAX
@@ -336,6 +340,8 @@ impl Detail {
         if self.executor.len() > EXECUTOR_PATH_BYTES_MAX {
             self.executor = shortened(&self.executor, EXECUTOR_PATH_BYTES_MAX);
         }
+        // No executor makes one that is too long.
+        self.gang.take_if(|gang| !gang.is_within_bounds());
         is_lost.then_some(value_bytes)
     }
 
@@ -351,6 +357,7 @@ impl Detail {
             + self.executor.capacity()
             + self.value.capacity()) as u64
             + self.output_bytes()
+            + self.gang.as_ref().map_or(0, |gang| gang.bytes())
     }
 
     /// What the places of its outputs take.
@@ -368,6 +375,7 @@ const TEXTS_BYTES_MAX: u64 = ERROR_BYTES_MAX
     + OUTPUTS_BYTES_MAX
     + 2 * URL_BYTES_MAX as u64
     + EXECUTOR_PATH_BYTES_MAX as u64
+    + GANG_USAGE_BYTES_MAX
     + ENVELOPE_BYTES_MAX;
 
 /// The beginning and the end of a text, `bytes_max` in all.

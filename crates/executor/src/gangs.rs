@@ -6,6 +6,7 @@ mod client;
 mod environment;
 mod hosts;
 mod socket;
+mod usage;
 
 pub use begin::{REMOTE_ARGUMENT, remote_main};
 pub use client::{GangError, ask};
@@ -15,10 +16,10 @@ pub use environment::{GANG_VARIABLE, RSH_PROGRAM};
 use begin::write_key;
 use environment::Folder;
 use falkon_core::execute::Grant;
-use falkon_core::gang::{GangAction, GangKey, GangToken, Member};
+use falkon_core::gang::{GangAction, GangKey, GangToken, GangUsage, Member, NodeUsed};
 use falkon_core::result::ResourceUsage;
 use falkon_core::task::{MILLI, Resources};
-use falkon_data::peer::remote::{RemoteEnd, RemoteStart, Started};
+use falkon_data::peer::remote::{RemoteEnd, RemoteEnded, RemoteStart, Started};
 use falkon_data::peer::{Fetcher, Peer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
@@ -33,6 +34,7 @@ use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
+use usage::Gathering;
 
 /// Processes of all gangs on one node, beside the tasks' commands: each holds one of the
 /// connections that others fetch objects by, too.
@@ -48,6 +50,10 @@ const MESSAGES_MAX: usize = 256;
 /// proxy ends its ranks meanwhile.
 const KILL_GRACE_MS: u64 = 2_000;
 
+/// How long the end of a task's command, or of a node's last process, is held back for what
+/// processes used that end with it, in milliseconds.
+const GATHER_MS_MAX: u64 = KILL_GRACE_MS + 1_000;
+
 /// How long it may take to read that a process has begun which has ended, in milliseconds.
 const ARRIVAL_MS_MAX: u64 = 5_000;
 
@@ -57,12 +63,22 @@ type Variable = (Vec<u8>, Vec<u8>);
 /// Where it is reported that a process runs, or why it does not.
 type Answer = oneshot::Sender<Result<Started, String>>;
 
+/// A process that is asked for.
+pub(super) struct Asked {
+    pub(super) start: RemoteStart,
+    pub(super) answer: Answer,
+    /// Another node's process asks for it.
+    pub(super) is_for_other: bool,
+}
+
 /// Messages for the driver.
 pub(super) enum FromGangs {
     /// A process is to be started here.
-    Start { start: RemoteStart, answer: Answer },
+    Start(Asked),
     /// Nobody wants the process of this launch any more.
     Unwanted(u64),
+    /// What a gang used is known as far as it can be, for its task's command of this launch.
+    Gathered(u64),
 }
 
 /// A process that has begun.
@@ -125,6 +141,10 @@ struct Held {
     /// The launches of its processes.
     running: BTreeSet<u64>,
     used: Option<ResourceUsage>,
+    index: u32,
+    members: Arc<Vec<Member>>,
+    /// What is known here of what processes used, on all nodes.
+    gathering: Gathering,
     is_over: bool,
 }
 
@@ -146,7 +166,9 @@ impl Drop for Place {
 /// A process that was launched.
 struct Launched {
     gang: GangKey,
-    ended: oneshot::Sender<Result<RemoteEnd, String>>,
+    /// A process of another node has asked for it.
+    is_for_other: bool,
+    ended: oneshot::Sender<RemoteEnded>,
 }
 
 /// A process that is ready to be launched.
@@ -167,7 +189,7 @@ pub(super) struct Gangs {
     carrier: Option<Carrier>,
     held: BTreeMap<GangKey, Held>,
     launched: HashMap<u64, Launched>,
-    waiting: Vec<(RemoteStart, Answer)>,
+    waiting: Vec<Asked>,
     keys: Keys,
     say: mpsc::Sender<FromGangs>,
     said: mpsc::Receiver<FromGangs>,
@@ -204,11 +226,7 @@ impl Gangs {
     }
 
     /// Holds a gang from now on. Returns the processes that waited for it.
-    pub(super) fn form(
-        &mut self,
-        form: GangAction,
-        fetcher: Option<Fetcher>,
-    ) -> Vec<(RemoteStart, Answer)> {
+    pub(super) fn form(&mut self, form: GangAction, fetcher: Option<Fetcher>) -> Vec<Asked> {
         let GangAction::Form { key, index, resources, grant, ranks_per_node, token, members } =
             form
         else {
@@ -218,7 +236,8 @@ impl Gangs {
             0 => (resources.cpus_milli / MILLI).max(1),
             ranks => ranks,
         };
-        let place = self.make_place(key, index, token, ranks, &members, fetcher);
+        let gathering = Gathering::default();
+        let place = self.make_place(key, (index, &gathering), (token, ranks), &members, fetcher);
         let held = Held {
             token,
             resources,
@@ -227,11 +246,14 @@ impl Gangs {
             place,
             running: BTreeSet::new(),
             used: None,
+            index,
+            members,
+            gathering,
             is_over: false,
         };
         self.held.insert(key, held);
         let (ready, waiting) =
-            std::mem::take(&mut self.waiting).into_iter().partition(|(start, _)| start.key == key);
+            std::mem::take(&mut self.waiting).into_iter().partition(|asked| asked.start.key == key);
         self.waiting = waiting;
         ready
     }
@@ -239,9 +261,8 @@ impl Gangs {
     fn make_place(
         &mut self,
         key: GangKey,
-        index: u32,
-        token: GangToken,
-        ranks: u32,
+        (index, gathering): (u32, &Gathering),
+        (token, ranks): (GangToken, u32),
         members: &[Member],
         fetcher: Option<Fetcher>,
     ) -> Result<Place, String> {
@@ -268,6 +289,7 @@ impl Gangs {
             fetcher,
             keys: self.keys.clone(),
             say: self.say.clone(),
+            gathering: gathering.clone(),
         });
         let carrier = match &self.carrier {
             Some(carrier) => carrier,
@@ -294,19 +316,18 @@ impl Gangs {
     }
 
     /// A process is to be started. Says as what, if it is, under the key `launch`; it is
-    /// answered for otherwise, or waits.
+    /// answered for otherwise, or waits. `is_for_other` if another node has asked for it.
     pub(super) fn start(
         &mut self,
-        start: RemoteStart,
-        answer: Answer,
+        Asked { start, answer, is_for_other }: Asked,
         launch: u64,
     ) -> Option<RemoteLaunch<'_>> {
         // Without a receiver, nobody waits any more.
         let refuse = |answer: Answer, reason: &str| drop(answer.send(Err(reason.to_owned())));
         let Some(held) = self.held.get_mut(&start.key) else {
-            self.waiting.retain(|(_, answer)| !answer.is_closed());
+            self.waiting.retain(|asked| !asked.answer.is_closed());
             match self.waiting.len() < WAITING_MAX {
-                true => self.waiting.push((start, answer)),
+                true => self.waiting.push(Asked { start, answer, is_for_other }),
                 false => refuse(answer, "too many processes wait for their gangs there"),
             }
             return None;
@@ -333,7 +354,9 @@ impl Gangs {
         let (end, ended) = oneshot::channel();
         self.keys.add(key, arrive);
         held.running.insert(launch);
-        self.launched.insert(launch, Launched { gang: start.key, ended: end });
+        held.gathering.started();
+        let launched = Launched { gang: start.key, is_for_other, ended: end };
+        self.launched.insert(launch, launched);
         let hold = Hold { launch, unwanted: self.unwanted.clone() };
         let expected = Expected { key, keys: self.keys.clone(), arrived };
         carrier.runtime.spawn(welcome(expected, ended, hold, answer));
@@ -361,26 +384,81 @@ impl Gangs {
     }
 
     /// A launch has ended. False if it was none of a gang; else the gang is returned if that was
-    /// the last of one that is over.
+    /// the last of one that is over. `is_lost` if it ran, and what it used is not known.
     pub(super) fn ended(
         &mut self,
         launch: u64,
         end: Result<RemoteEnd, String>,
         used: Option<ResourceUsage>,
+        is_lost: bool,
     ) -> Option<Option<(GangKey, Option<ResourceUsage>)>> {
-        let Launched { gang, ended } = self.launched.remove(&launch)?;
-        // Nobody may wait for it.
-        let _ = ended.send(end);
-        let Some(held) = self.held.get_mut(&gang) else { return Some(None) };
+        let Launched { gang, is_for_other, ended } = self.launched.remove(&launch)?;
+        let Some(held) = self.held.get_mut(&gang) else {
+            // Nobody may wait for it.
+            let _ = ended.send(end.into());
+            return Some(None);
+        };
         held.running.remove(&launch);
-        held.used = added(held.used, used);
+        held.used = ResourceUsage::sum(held.used, used);
+        if used.is_some() || is_lost {
+            held.gathering.add(NodeUsed { index: held.index, used, is_missing: is_lost });
+        }
+        held.gathering.ended();
+        // The first member keeps what it knows: it makes the result.
+        let hands_over = is_for_other && held.index != 0;
+        let gathering = held.gathering.clone();
+        match &self.carrier {
+            // What the last process here has asked for on other nodes ends with it.
+            Some(carrier) if hands_over && held.running.is_empty() && gathering.is_open() => {
+                carrier.runtime.spawn(async move {
+                    let used = gathering.close(Duration::from_millis(GATHER_MS_MAX)).await;
+                    let _ = ended.send(RemoteEnded { end, used });
+                });
+            }
+            _ => {
+                let used = if hands_over { gathering.take() } else { Vec::new() };
+                let _ = ended.send(RemoteEnded { end, used });
+            }
+        }
         Some(self.release(gang))
+    }
+
+    /// The command of a gang's task has ended, as the end of a launch. Whether what the gang used
+    /// is waited for: then [`FromGangs::Gathered`] follows.
+    pub(super) fn gathers(&self, key: GangKey, launch: u64) -> bool {
+        let Some(held) = self.held.get(&key).filter(|held| !held.is_over) else { return false };
+        let Some(carrier) = &self.carrier else { return false };
+        if !held.gathering.is_open() {
+            return false;
+        }
+        let (gathering, say) = (held.gathering.clone(), self.say.clone());
+        carrier.runtime.spawn(async move {
+            gathering.closed(Duration::from_millis(GATHER_MS_MAX)).await;
+            // Without a receiver, the executor ends.
+            let _ = say.send(FromGangs::Gathered(launch)).await;
+        });
+        true
+    }
+
+    /// What a gang used in all and on each node, when its task's command has ended, which used
+    /// `command`. Nothing is known if it never began.
+    pub(super) fn usage(
+        &self,
+        key: GangKey,
+        command: Option<ResourceUsage>,
+    ) -> (Option<ResourceUsage>, Option<Arc<GangUsage>>) {
+        let (Some(held), Some(_)) = (self.held.get(&key), command) else { return (command, None) };
+        held.gathering.add(NodeUsed { index: held.index, used: command, is_missing: false });
+        if !held.running.is_empty() {
+            held.gathering.add(NodeUsed { index: held.index, used: None, is_missing: true });
+        }
+        let (all, nodes) = held.gathering.result(&held.members);
+        (all, Some(Arc::new(nodes)))
     }
 
     /// A gang is over: says which launches are to be ended. It is released when they have.
     pub(super) fn disband(&mut self, key: GangKey) -> Vec<(u64, Duration)> {
-        let is_other = |(start, _): &(RemoteStart, Answer)| start.key != key;
-        self.waiting.retain(is_other);
+        self.waiting.retain(|asked| asked.start.key != key);
         let Some(held) = self.held.get_mut(&key) else { return Vec::new() };
         held.is_over = true;
         let grace = Duration::from_millis(KILL_GRACE_MS);
@@ -405,19 +483,6 @@ fn shares_host(own: usize, members: &[Member]) -> bool {
     let own_host = members.get(own).and_then(host);
     let mut others = members.iter().enumerate().filter(|(at, _)| *at != own);
     own_host.is_some() && others.any(|(_, other)| host(other) == own_host)
-}
-
-/// What processes have used together; the most memory is that of one of them.
-fn added(one: Option<ResourceUsage>, other: Option<ResourceUsage>) -> Option<ResourceUsage> {
-    let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
-    Some(ResourceUsage {
-        user_micros: one.user_micros.saturating_add(other.user_micros),
-        system_micros: one.system_micros.saturating_add(other.system_micros),
-        rss_max_bytes: one.rss_max_bytes.max(other.rss_max_bytes),
-        read_bytes: one.read_bytes.saturating_add(other.read_bytes),
-        written_bytes: one.written_bytes.saturating_add(other.written_bytes),
-        disk_max_bytes: one.disk_max_bytes.max(other.disk_max_bytes),
-    })
 }
 
 /// Says that a process is not wanted any more, when it is dropped.
@@ -449,7 +514,7 @@ impl Drop for Expected {
 /// Answers for a process when it has begun, or has ended without.
 async fn welcome(
     mut expected: Expected,
-    mut ended: oneshot::Receiver<Result<RemoteEnd, String>>,
+    mut ended: oneshot::Receiver<RemoteEnded>,
     hold: Hold,
     mut answer: Answer,
 ) {
@@ -458,14 +523,14 @@ async fn welcome(
         () = answer.closed() => return,
         end = &mut ended => match end {
             // What ended at once has said that it began, and that may not be read yet.
-            Ok(Ok(end)) => {
+            Ok(ended @ RemoteEnded { end: Ok(_), .. }) => {
                 let limit = Duration::from_millis(ARRIVAL_MS_MAX);
                 let arrived = tokio::time::timeout(limit, &mut expected.arrived).await;
-                let (say, ended) = oneshot::channel();
-                drop(say.send(Ok(end)));
-                arrived.ok().and_then(Result::ok).map(|arrived| (arrived, ended))
+                let (say, said) = oneshot::channel();
+                drop(say.send(ended));
+                arrived.ok().and_then(Result::ok).map(|arrived| (arrived, said))
             }
-            Ok(Err(reason)) => {
+            Ok(RemoteEnded { end: Err(reason), .. }) => {
                 // Without a receiver, nobody wants to know.
                 drop(answer.send(Err(reason)));
                 return;

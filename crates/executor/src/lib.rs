@@ -519,7 +519,7 @@ impl Driver {
                     objects.visit_ended(visit, end);
                 }
             }
-            Action::Gang(action) => self.tasks.act_on_gang(action),
+            Action::Gang(action) => self.tasks.act_on_gang(action, &self.clock),
             Action::Collect(action) => self.tasks.collect(action),
             Action::Clear(key) => {
                 if let Some(objects) = self.tasks.objects() {

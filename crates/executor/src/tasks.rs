@@ -14,7 +14,7 @@ mod streams;
 mod tails;
 mod with_data;
 
-use super::gangs::Gangs;
+use super::gangs::{Asked, Gangs};
 use super::gpus::Gpus;
 use super::granted::{Granted, alternative};
 use super::not_started::Reason;
@@ -31,6 +31,7 @@ pub(super) use ends::NODE_OUT_OF_MEMORY;
 use falkon_core::data::object::Object;
 use falkon_core::data::stage;
 use falkon_core::execute::{Event, Start, TaskKey, TemplateId};
+use falkon_core::gang::GangKey;
 use falkon_core::limits::CAPTURE_BYTES_MAX;
 use falkon_core::result::{Detail, Outcome};
 use falkon_core::task::{InstanceId, Kind, Rows, TaskId, Time};
@@ -72,6 +73,8 @@ struct Process {
     memory_limit: Option<u64>,
     /// What it has on the scratch file system, if it has claimed disk space.
     disk: Option<Disk>,
+    /// The gang, if its task runs on several nodes.
+    gang: Option<GangKey>,
     /// The start that is repeated if an input is changed before it begins.
     again: Option<Box<Start>>,
 }
@@ -140,6 +143,8 @@ pub(super) struct Tasks {
     scratch: Scratch,
     /// Processes that have ended, and whose scratch directories are being removed.
     clearing: HashMap<u64, (Ended, Process)>,
+    /// Commands of gangs that have ended, and whose gangs' usage is still to come.
+    gathering: HashMap<u64, (Ended, Process)>,
 }
 
 impl Tasks {
@@ -190,6 +195,7 @@ impl Tasks {
                 options.log.clone(),
             ),
             clearing: HashMap::new(),
+            gathering: HashMap::new(),
         }
     }
 
@@ -224,7 +230,7 @@ impl Tasks {
             self.host_lost(&lost, clock);
         }
         if let Some(said) = from_gangs {
-            self.gang_said(said);
+            self.gang_said(said, clock);
         }
         if let Some(said) = from_scratch {
             self.scratch_said(&said, clock);
@@ -242,7 +248,7 @@ impl Tasks {
                 None
             }
             FromObjects::Peers(FromPeers::Remote { start, answer }) => {
-                self.start_remote(start, answer);
+                self.start_remote(Asked { start, answer, is_for_other: true });
                 None
             }
             FromObjects::Peers(from) => {
@@ -595,7 +601,7 @@ impl Tasks {
                     self.workers.ended(lost(launch.key), clock);
                     continue;
                 }
-                if self.remote_lost(launch.key, &error.to_string()) {
+                if self.remote_unsent(launch.key, &error.to_string()) {
                     continue;
                 }
                 let Some(process) = self.processes.remove(&launch.key) else { continue };

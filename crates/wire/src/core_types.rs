@@ -20,7 +20,7 @@ use falkon_core::dispatch::{
     Prepare, Purpose, Record, Remembered, RequestError, Selection, Site, Standing, StoredPage,
     Subtree, Survey, Update, UserLimits, UserUse,
 };
-use falkon_core::gang::{GangKey, GangOrder, GangReport, GangToken, Member};
+use falkon_core::gang::{GangKey, GangOrder, GangReport, GangToken, GangUsage, Member, NodeUsage};
 use falkon_core::part::{PartAnswer, PartQuestion};
 use falkon_core::provision::Waiting;
 use falkon_core::relay::Note;
@@ -232,7 +232,9 @@ wire_struct!(Detail {
     outputs,
     resources,
     executor,
-} later { alternative, given_cpus_milli, given_memory_bytes });
+} later { alternative, given_cpus_milli, given_memory_bytes, gang });
+wire_struct!(GangUsage { nodes, missing, listed });
+wire_struct!(NodeUsage { executor, used, is_missing });
 
 /// An array of the numbers that every version has, and of the disk space if that was measured:
 /// version 8 of the protocol, and of journals, has none.
@@ -523,6 +525,7 @@ wire_list!(
     GangKey,
     GangOrder,
     GangReport,
+    NodeUsage,
     Member,
     Unwritten,
     (ExecutorId, String),

@@ -3,7 +3,9 @@
 use super::TaskResult;
 use super::staged::bytes_text;
 use crate::exit::write_line;
+use falkon_core::gang::GangUsage;
 use falkon_core::metrics::ResourceTotals;
+use falkon_core::result::ResourceUsage;
 use falkon_core::task::Time;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -22,6 +24,32 @@ const NAME_CHARS_MAX: usize = 24;
 #[derive(Debug, Serialize)]
 pub(crate) struct JsonUsage {
     wall_seconds: f64,
+    #[serde(flatten)]
+    used: JsonUsed,
+    /// Of a task on several nodes: how many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_count: Option<u32>,
+    /// Each node that was measured, unless they are too many.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    nodes: Vec<JsonNode>,
+    /// The executors on nodes of which usage is missing, or the first of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<String>,
+    /// How many such nodes there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing_count: Option<u32>,
+}
+
+/// The resources that one node of a task used.
+#[derive(Debug, Serialize)]
+struct JsonNode {
+    executor: String,
+    #[serde(flatten)]
+    used: JsonUsed,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonUsed {
     user_seconds: f64,
     system_seconds: f64,
     rss_max_bytes: u64,
@@ -31,20 +59,46 @@ pub(crate) struct JsonUsage {
     disk_max_bytes: Option<u64>,
 }
 
-impl JsonUsage {
-    /// Of a task's last attempt; `None` if it was not measured.
-    pub(crate) fn of(result: &TaskResult) -> Option<JsonUsage> {
-        let used = result.detail.as_deref()?.resources?;
-        let seconds = |micros: u64| micros as f64 / SECOND_MICROS;
-        Some(JsonUsage {
-            wall_seconds: seconds(wall_micros(result)),
-            user_seconds: seconds(used.user_micros),
-            system_seconds: seconds(used.system_micros),
+impl From<ResourceUsage> for JsonUsed {
+    fn from(used: ResourceUsage) -> JsonUsed {
+        JsonUsed {
+            user_seconds: micros_as_seconds(used.user_micros),
+            system_seconds: micros_as_seconds(used.system_micros),
             rss_max_bytes: used.rss_max_bytes,
             read_bytes: used.read_bytes,
             written_bytes: used.written_bytes,
             disk_max_bytes: used.disk_max_bytes,
-        })
+        }
+    }
+}
+
+fn micros_as_seconds(micros: u64) -> f64 {
+    micros as f64 / SECOND_MICROS
+}
+
+impl JsonUsage {
+    /// Of a task's last attempt; `None` if it was not measured.
+    pub(crate) fn of(result: &TaskResult) -> Option<JsonUsage> {
+        let detail = result.detail.as_deref()?;
+        let wall_seconds = micros_as_seconds(wall_micros(result));
+        Some(JsonUsage::new(wall_seconds, detail.resources?, detail.gang.as_deref()))
+    }
+
+    fn new(wall_seconds: f64, used: ResourceUsage, gang: Option<&GangUsage>) -> JsonUsage {
+        let listed = gang.map(|gang| gang.listed.as_slice()).unwrap_or_default();
+        let nodes = listed.iter().filter_map(|node| {
+            let executor = node.executor.clone();
+            node.used.map(|used| JsonNode { executor, used: used.into() })
+        });
+        let missing = listed.iter().filter(|node| node.is_missing);
+        JsonUsage {
+            wall_seconds,
+            used: used.into(),
+            node_count: gang.map(|gang| gang.nodes),
+            nodes: nodes.collect(),
+            missing: missing.map(|node| node.executor.clone()).collect(),
+            missing_count: gang.map(|gang| gang.missing).filter(|count| *count > 0),
+        }
     }
 }
 
@@ -143,7 +197,36 @@ fn seconds(micros: u128) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use falkon_core::result::ResourceUsage;
+    use falkon_core::gang::NodeUsage;
+
+    #[test]
+    fn a_task_on_several_nodes_says_what_each_used_and_which_are_missing() {
+        let of = |seconds| ResourceUsage { user_micros: seconds * 1_000_000, ..Default::default() };
+        let json = |gang: Option<&GangUsage>| {
+            serde_json::to_value(JsonUsage::new(2.0, of(3), gang)).unwrap()
+        };
+        let alone = json(None);
+        let names: Vec<&str> = alone.as_object().unwrap().keys().map(String::as_str).collect();
+        let expected = ["read_bytes", "rss_max_bytes", "system_seconds", "user_seconds"];
+        assert_eq!(names, [&expected[..], &["wall_seconds", "written_bytes"]].concat());
+        let node = |name: &str, used, is_missing| NodeUsage {
+            executor: name.to_owned(),
+            used,
+            is_missing,
+        };
+        let listed = vec![
+            node("n1", Some(of(1)), false),
+            node("n2", Some(of(2)), true),
+            node("n3", None, true),
+        ];
+        let found = json(Some(&GangUsage { nodes: 4, missing: 2, listed }));
+        assert_eq!((&found["user_seconds"], &found["node_count"]), (&3.0.into(), &4.into()));
+        let seconds = |at: usize| found["nodes"][at]["user_seconds"].as_f64();
+        assert_eq!([0, 1, 2].map(seconds), [Some(1.0), Some(2.0), None]);
+        assert_eq!(found["nodes"][1]["executor"], "n2");
+        assert_eq!(found["missing"], serde_json::json!(["n2", "n3"]));
+        assert_eq!(found["missing_count"], 2);
+    }
 
     #[test]
     fn each_program_has_a_line_and_the_table_is_bounded() {

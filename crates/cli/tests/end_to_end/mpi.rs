@@ -2,6 +2,7 @@
 //! with networks and names of their own.
 
 mod nodes;
+mod usage;
 
 use crate::fixture::{Access, Dispatcher, Running, Signals, Site, poll};
 use falkon_trials::{skip, trial};
@@ -166,6 +167,10 @@ impl Launcher<'_> {
         let result = cluster.run(3, &[&as_root[..], &["--"], self.words].concat());
         assert_eq!(result["exit_code"], 0, "{result}");
         assert_eq!(lines(text(&result, "stdout")), expected, "{result}");
+        // Each node's ranks were measured, through the launcher's own processes.
+        let usage = &result["usage"];
+        let nodes = usage["nodes"].as_array().map(Vec::len);
+        assert_eq!((nodes, &usage["missing"]), (Some(3), &Value::Null), "{result}");
         cluster.nothing_runs();
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! | | content | bytes |
 //! |---|---|---|
-//! | request | all ones but the lowest bit, 0, bytes of the start | 16 + 8 + 8 |
+//! | request | all ones but the lowest bit, 1 for usage or 0, bytes of the start | 16 + 8 + 8 |
 //! | start | instance, task, failures, losses, proof, lengths of folder and command, these | 8 + 8 + 4 + 4 + 32 + 4 + 4 + … |
 //! | frames | kind, stream, length, what it has | 1 + 1 + 4 + … |
 //!
@@ -17,6 +17,14 @@
 //! | 4 signal | asker | 0 | a signal (1 byte) for the process and its group |
 //! | 5 exited | starter | 0 for a status, 1 for a signal | it (1 byte) |
 //! | 6 refused | starter | 0 | why the process was not started, or is lost |
+//! | 7 used | starter | 0 | nodes with what processes of the gang used there, 45 bytes each |
+//! | 8 unwanted | asker | 0 | nothing: the process is to end, and to be told of |
+//!
+//! A node of 7 is its index in the gang (4 bytes), a byte with 1 if usage follows and 2 if some is
+//! missing, and five numbers (8 bytes each): microseconds in user mode and in the kernel, the most
+//! memory, bytes read, bytes written. Releases of protocol 8 know neither 7 nor 8. An asker that
+//! does has 1 in its request, which those pass over. A starter that does sends an empty 7 first,
+//! and the usage that it hands over before the last frame; the asker may send it 8 then.
 //!
 //! Neither side sends more of a stream than [`WINDOW_BYTES`] before the other one has passed it
 //! on, so whoever does not read its streams holds up nothing else. The asker closes the
@@ -33,9 +41,9 @@ mod frame;
 mod serve;
 
 pub use ask::{AskError, Standard, attend};
-pub use forward::forward;
+pub use forward::{Told, forward};
 pub use frame::{Frame, FrameReader, FrameWriter, RemoteEnd, RemoteStream, unix_halves};
-pub use serve::{Started, serve};
+pub use serve::{RemoteEnded, Started, serve};
 
 use super::connection::Writer;
 use super::fetch::{Fetcher, Peer};
@@ -65,6 +73,13 @@ const BEGIN_MS_MAX: u64 = 60_000;
 
 /// Frames that wait to be sent.
 const FRAMES_MAX: usize = 8;
+
+/// How long a process that nobody wants any more may take to end, in milliseconds, before its
+/// usage is given up.
+const UNWANTED_MS_MAX: u64 = 4_000;
+
+/// The offset of a request whose asker takes usage in.
+const TAKES_USAGE: u64 = 1;
 
 /// The folder and the command of a process, together.
 pub const START_BYTES_MAX: usize = 192 << 10;
@@ -180,7 +195,7 @@ impl Fetcher {
         let message = start.encode();
         let length = message.len() as u64;
         let mut request = Vec::new();
-        let asked = Request { object: REMOTE, offset: 0, length: Some(length) };
+        let asked = Request { object: REMOTE, offset: TAKES_USAGE, length: Some(length) };
         connection.writer.encode(&asked, &mut request);
         let sent = async {
             in_time(connection.writer.write(&request)).await?;
@@ -227,7 +242,8 @@ pub(super) async fn receive(
         asked.map_err(|_| ends())?;
         in_begin_time(started).await.unwrap_or_else(|| Err(ends()))
     };
-    serve(FrameReader::of_peer(reader), writer, starting).await
+    let tells_usage = request.offset == TAKES_USAGE;
+    serve(FrameReader::of_peer(reader), writer, starting, tells_usage).await
 }
 
 #[cfg(test)]

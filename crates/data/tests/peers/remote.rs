@@ -1,12 +1,12 @@
 //! Processes that executors start for each other.
 
 use super::{LEVELS, Rig, pattern, run};
-use falkon_core::gang::{GangKey, GangToken};
-use falkon_core::result::Tries;
+use falkon_core::gang::{GangKey, GangToken, NodeUsed};
+use falkon_core::result::{ResourceUsage, Tries};
 use falkon_core::task::{InstanceId, TaskId};
 use falkon_data::peer::remote::{
-    AskError, FrameReader, FrameWriter, RemoteEnd, RemoteStart, Standard, Started, attend, forward,
-    unix_halves,
+    AskError, FrameReader, FrameWriter, RemoteEnd, RemoteEnded, RemoteStart, Standard, Started,
+    Told, attend, forward, unix_halves,
 };
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -20,6 +20,16 @@ const TOKEN: GangToken = GangToken([3; 16]);
 
 fn key() -> GangKey {
     GangKey { instance: InstanceId(1), task: TaskId(2), tries: Tries::default() }
+}
+
+/// The usage that each process hands over: more than one frame has.
+fn handed_over() -> Vec<NodeUsed> {
+    let used = |index| {
+        let user_micros = u64::from(index) + 1;
+        let used = Some(ResourceUsage { user_micros, ..ResourceUsage::default() });
+        NodeUsed { index, used, is_missing: index % 2 == 0 }
+    };
+    (0..1_000).map(used).collect()
 }
 
 /// Ends a process when it is not wanted any more.
@@ -56,7 +66,7 @@ pub(super) fn start(start: &RemoteStart) -> Result<Started, String> {
             (None, signal) => RemoteEnd::Signal(signal.unwrap() as u8),
         };
         // Who asked may be gone.
-        let _ = end.send(Ok(end_of));
+        let _ = end.send(RemoteEnded { end: Ok(end_of), used: handed_over() });
     });
     let signal = move |number: u8| {
         let _ = kill_process(pid, Signal::from_named_raw(number.into()).unwrap());
@@ -97,7 +107,7 @@ async fn ask(rig: &Rig, start: &RemoteStart, is_forwarded: bool) -> Asked {
     tokio::spawn(async move {
         let (from_asker, mut to_asker) = unix_halves(far);
         // The other side finds out how it ended.
-        let _ = forward((from_asker, &mut to_asker), (reader, writer)).await;
+        let _ = forward((from_asker, &mut to_asker), (reader, writer), |_| {}).await;
     });
     let (reader, writer) = unix_halves(near);
     attended(reader, writer)
@@ -211,6 +221,59 @@ fn an_executor_that_is_gone_is_noticed_and_what_was_written_is_passed_on() {
             let out = tokio::time::timeout(Duration::from_secs(60), text(ends.stdout));
             assert!(out.await.unwrap().len() <= 99_000);
             assert!(matches!(asked.await.unwrap(), Err(AskError::Lost(_))), "{level}");
+        });
+    }
+}
+
+/// Asks over a process's own executor, which hears what is told of usage.
+async fn ask_and_hear(
+    rig: &Rig,
+    script: &str,
+) -> (Asked, tokio::task::JoinHandle<(Vec<Told>, bool)>) {
+    let (reader, writer) = rig.fetcher().start_remote(&rig.peer(), &command(script)).await.unwrap();
+    let (near, far) = UnixStream::pair().unwrap();
+    let heard = tokio::spawn(async move {
+        let (from_asker, mut to_asker) = unix_halves(far);
+        let mut heard = Vec::new();
+        let told = |told| heard.push(told);
+        let result = forward((from_asker, &mut to_asker), (reader, writer), told).await;
+        (heard, result.is_ok())
+    });
+    let (reader, writer) = unix_halves(near);
+    (attended(reader, writer), heard)
+}
+
+/// The starter says at first that it tells usage, and all of it before the last.
+fn is_told(heard: &[Told]) {
+    let [Told::Used(first), parts @ .., last] = heard else { panic!("{heard:?}") };
+    assert_eq!((first.len(), last), (0, &Told::Exited));
+    let all = parts.iter().flat_map(|part| match part {
+        Told::Used(nodes) => nodes.clone(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(all.collect::<Vec<_>>(), handed_over());
+}
+
+#[test]
+fn usage_is_handed_over_when_a_process_ends_and_when_nobody_wants_it_any_more() {
+    for level in LEVELS {
+        let rig = Rig::new(level);
+        run(async {
+            let ((ends, asked), heard) = ask_and_hear(&rig, "exit 3").await;
+            assert_eq!(asked.await.unwrap().unwrap(), RemoteEnd::Exit(3));
+            drop(ends);
+            let (heard, is_well) = heard.await.unwrap();
+            assert!(is_well);
+            is_told(&heard);
+            // Whoever asked is gone while it runs, and its output is not read.
+            let script = "(yes &); echo up >&2; exec sleep 1000";
+            let ((mut ends, asked), heard) = ask_and_hear(&rig, script).await;
+            let mut up = [0; 3];
+            ends.stderr.read_exact(&mut up).await.unwrap();
+            asked.abort();
+            let (heard, is_well) = heard.await.unwrap();
+            assert!(!is_well);
+            is_told(&heard);
         });
     }
 }

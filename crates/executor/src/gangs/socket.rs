@@ -11,7 +11,7 @@
 //! Who asks goes on with the lengths of host, folder and command (3 × 4, little-endian) and
 //! these; after that both sides send the frames of [`remote`].
 
-use super::{Arrived, FromGangs, Keys};
+use super::{Arrived, Asked, FromGangs, Gathering, Keys};
 use falkon_core::gang::{GangKey, GangToken};
 use falkon_data::peer::remote::{
     AskError, Frame, FrameReader, FrameWriter, RemoteStart, START_BYTES_MAX, Started, forward,
@@ -64,6 +64,8 @@ pub(super) struct Nodes {
     pub(super) fetcher: Option<Fetcher>,
     pub(super) keys: Keys,
     pub(super) say: mpsc::Sender<FromGangs>,
+    /// Where it is gathered what their processes used.
+    pub(super) gathering: Gathering,
 }
 
 /// Accepts connections for as long as this is polled.
@@ -225,7 +227,7 @@ async fn answer(
         return writer.put(&Frame::Refused(reason)).await;
     };
     if at == nodes.own {
-        return serve(reader, writer, begin(start, &nodes.say)).await;
+        return serve(reader, writer, begin(start, &nodes.say), false).await;
     }
     let (Some(peer), Some(fetcher)) = (&nodes.hosts[at].1, &nodes.fetcher) else {
         let reason = "its executor serves no others: they log why when they start".to_owned();
@@ -237,7 +239,9 @@ async fn answer(
         Ok(starter) => starter,
         Err(error) => return writer.put(&Frame::Refused(lost(&error))).await,
     };
-    match forward((reader, &mut writer), starter).await {
+    // A gang has far fewer nodes than that.
+    let mut asked = nodes.gathering.ask(at as u32);
+    match forward((reader, &mut writer), starter, |told| asked.hear(told)).await {
         Err((error, true)) => writer.put(&Frame::Refused(lost(&error))).await,
         Err((error, false)) => Err(error),
         Ok(()) => Ok(()),
@@ -248,6 +252,7 @@ async fn answer(
 async fn begin(start: RemoteStart, say: &mpsc::Sender<FromGangs>) -> Result<Started, String> {
     let ends = || "the executor ends".to_owned();
     let (answer, started) = oneshot::channel();
-    say.send(FromGangs::Start { start, answer }).await.map_err(|_| ends())?;
+    let asked = Asked { start, answer, is_for_other: false };
+    say.send(FromGangs::Start(asked)).await.map_err(|_| ends())?;
     in_begin_time(started).await.unwrap_or_else(|| Err(ends()))
 }

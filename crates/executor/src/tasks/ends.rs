@@ -103,6 +103,20 @@ impl Tasks {
         }
         let process = self.processes.remove(&ended.key)?;
         self.launched -= 1;
+        if process.gang.is_some_and(|gang| self.gangs.gathers(gang, ended.key)) {
+            self.gathering.insert(ended.key, (ended, process));
+            return None;
+        }
+        self.process_ended(ended, process, clock)
+    }
+
+    /// A process of a task has ended, and what its gang used is known, if it has one.
+    pub(super) fn process_ended(
+        &mut self,
+        ended: Ended,
+        process: Process,
+        clock: &Clock,
+    ) -> Option<Event> {
         if process.disk.is_some() {
             self.clear_scratch(ended, process);
             return None;
@@ -170,9 +184,13 @@ impl Tasks {
         let says = stdout.total_bytes > 0 || stderr.total_bytes > 0 || !error.is_empty();
         let resources =
             used(&ended.outcome, &ended.usage).map(|used| ResourceUsage { disk_max_bytes, ..used });
+        let (resources, gang) = match process.gang {
+            Some(gang) => self.gangs.usage(gang, resources),
+            None => (resources, None),
+        };
         let says = says || resources.is_some();
         let detail = says.then(|| {
-            Arc::new(Detail { stdout, stderr, error, resources, cause, ..Detail::default() })
+            Arc::new(Detail { stdout, stderr, error, resources, gang, cause, ..Detail::default() })
         });
         let now = clock.now();
         let (started, ended) = match ended.ended {

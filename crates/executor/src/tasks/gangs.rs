@@ -3,15 +3,15 @@
 use super::Tasks;
 use super::ends::used;
 use crate::MemoryLimits;
-use crate::gangs::{self, FromGangs};
+use crate::gangs::{self, Asked, FromGangs};
 use falkon_core::execute::Event;
 use falkon_core::gang::{GangAction, GangKey};
 use falkon_core::result::ResourceUsage;
 use falkon_core::task::Resources;
-use falkon_data::peer::remote::{RemoteEnd, RemoteStart, Started};
+use falkon_data::peer::remote::RemoteEnd;
+use falkon_net::clock::Clock;
 use falkon_process::{Ended, Launch, MemoryLimit, Outcome, Shortage, Stage};
 use std::os::unix::ffi::OsStringExt;
-use tokio::sync::oneshot;
 
 /// A variable of a task's environment, and its value.
 type Variable = (Vec<u8>, Vec<u8>);
@@ -25,16 +25,22 @@ pub(super) struct GangEnvironment {
 
 impl Tasks {
     /// Holds a gang, or ends it.
-    pub(crate) fn act_on_gang(&mut self, action: GangAction) {
+    pub(crate) fn act_on_gang(&mut self, action: GangAction, clock: &Clock) {
         match action {
             GangAction::Form { .. } => {
                 let fetcher = self.objects.as_ref().and_then(|objects| objects.fetcher());
-                for (start, answer) in self.gangs.form(action, fetcher) {
-                    self.start_remote(start, answer);
+                for asked in self.gangs.form(action, fetcher) {
+                    self.start_remote(asked);
                 }
             }
             GangAction::Disband { key } => {
                 self.kills.extend(self.gangs.disband(key));
+                // Its task's end waits for nothing any more.
+                let waiting = self.gathering.iter();
+                let waiting = waiting.filter(|(_, (_, process))| process.gang == Some(key));
+                for launch in waiting.map(|(launch, _)| *launch).collect::<Vec<_>>() {
+                    self.gathered(launch, clock);
+                }
                 let released = self.gangs.release(key);
                 self.gang_released(released);
             }
@@ -60,9 +66,10 @@ impl Tasks {
     }
 
     /// Acts upon a message about gangs.
-    pub(super) fn gang_said(&mut self, said: FromGangs) {
+    pub(super) fn gang_said(&mut self, said: FromGangs, clock: &Clock) {
         match said {
-            FromGangs::Start { start, answer } => self.start_remote(start, answer),
+            FromGangs::Start(asked) => self.start_remote(asked),
+            FromGangs::Gathered(launch) => self.gathered(launch, clock),
             FromGangs::Unwanted(launch) => {
                 self.kills.extend(self.gangs.unwanted(launch).map(|grace| (launch, grace)));
             }
@@ -70,13 +77,9 @@ impl Tasks {
     }
 
     /// Starts a process that another process of its gang has asked for.
-    pub(super) fn start_remote(
-        &mut self,
-        start: RemoteStart,
-        answer: oneshot::Sender<Result<Started, String>>,
-    ) {
-        let (key, launch) = (start.key, self.next_launch);
-        let Some(remote) = self.gangs.start(start, answer, launch) else { return };
+    pub(super) fn start_remote(&mut self, asked: Asked) {
+        let (key, launch) = (asked.start.key, self.next_launch);
+        let Some(remote) = self.gangs.start(asked, launch) else { return };
         self.next_launch += 1;
         let mut env = self.granted.environment(remote.resources);
         env.extend(self.granted.threads(remote.resources.cpus_milli, remote.ranks));
@@ -120,23 +123,38 @@ impl Tasks {
                 Err(format!("it cannot be started: {}", std::io::Error::from_raw_os_error(errno)))
             }
         };
-        self.remote_over(ended.key, end, used(&ended.outcome, &ended.usage))
+        self.remote_over(ended.key, end, used(&ended.outcome, &ended.usage), false)
     }
 
-    /// A launch is over that may be a gang's; whether it is one.
-    pub(super) fn remote_over(
+    /// A launch is over that may be a gang's; whether it is one. `is_lost` if it ran, and what it
+    /// used is not known.
+    fn remote_over(
         &mut self,
         launch: u64,
         end: Result<RemoteEnd, String>,
         used: Option<ResourceUsage>,
+        is_lost: bool,
     ) -> bool {
-        let Some(released) = self.gangs.ended(launch, end, used) else { return false };
+        let Some(released) = self.gangs.ended(launch, end, used, is_lost) else { return false };
         self.gang_released(released);
         true
     }
 
-    /// As [`Self::remote_over`], for one that never ran or whose end nobody knows.
+    /// As [`Self::remote_over`], for one that never ran.
+    pub(super) fn remote_unsent(&mut self, launch: u64, reason: &str) -> bool {
+        self.remote_over(launch, Err(reason.to_owned()), None, false)
+    }
+
+    /// As [`Self::remote_over`], for one whose end nobody knows.
     pub(super) fn remote_lost(&mut self, launch: u64, reason: &str) -> bool {
-        self.remote_over(launch, Err(reason.to_owned()), None)
+        self.remote_over(launch, Err(reason.to_owned()), None, true)
+    }
+
+    /// What the gang used is known as far as it can be whose task's command was this launch.
+    fn gathered(&mut self, launch: u64, clock: &Clock) {
+        let Some((ended, process)) = self.gathering.remove(&launch) else { return };
+        if let Some(event) = self.process_ended(ended, process, clock) {
+            self.events.push_back(event);
+        }
     }
 }

@@ -18,7 +18,7 @@ impl Tasks {
         if Workers::is_worker(key) {
             self.workers.ended(lost(key), clock);
         }
-        self.remote_lost(key, "it was ended before it began");
+        self.remote_unsent(key, "it was ended before it began");
         if let Some(process) = self.processes.remove(&key) {
             self.scratch.abandon(key);
             self.close_gap(key, process.after);

@@ -167,6 +167,7 @@ impl Tasks {
                 stdin: command.stdin.clone(),
                 memory_limit,
                 disk: scratch.disk,
+                gang: start.gang.as_ref().map(|gang| gang.key),
                 again: (!unchanged.is_empty()).then(|| Box::new(start.clone())),
             },
         );

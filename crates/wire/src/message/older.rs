@@ -9,15 +9,19 @@ use std::sync::Arc;
 /// The first version of the protocol that knows of scratch disk space.
 const DISK_SINCE: u16 = 9;
 
+/// The first version of the protocol in which results say what each node of a gang used.
+const GANG_USAGE_SINCE: u16 = 9;
+
 /// The first version of the protocol in which tasks have alternatives.
 pub const ALTERNATIVES_SINCE: u16 = 9;
 
 impl FromExecutor {
     /// Leaves out what a dispatcher that speaks `version` does not know: to one of version 8, an
     /// executor offers no scratch disk space, and says nothing of what tasks have had of it, of
-    /// their alternatives, and of what they were given by automatic resources.
+    /// their alternatives, of what they were given by automatic resources, and of what each of
+    /// their nodes used.
     pub fn adapt(&mut self, version: u16) {
-        if version >= DISK_SINCE {
+        if version >= DISK_SINCE.max(GANG_USAGE_SINCE) {
             return;
         }
         let reports = match self {
@@ -55,8 +59,8 @@ impl ToExecutor {
 
 impl ToClient {
     /// Leaves out what a client that speaks `version` does not know: one of version 8 does not
-    /// learn which alternatives tasks had, what they were given by automatic resources, and how
-    /// users do.
+    /// learn which alternatives tasks had, what they were given by automatic resources, what each of
+    /// their nodes used, and how users do.
     pub fn adapt(&mut self, version: u16) {
         self.adapt_users(version);
         if version >= ALTERNATIVES_SINCE {
@@ -93,11 +97,12 @@ pub fn without_automatic_cpus(resources: &Resources) -> Resources {
 /// Whether a result has fields that version 8 does not know.
 fn has_later(detail: &Detail) -> bool {
     let given = (detail.given_cpus_milli, detail.given_memory_bytes);
-    detail.alternative > 0 || given != (0, 0)
+    detail.alternative > 0 || given != (0, 0) || detail.gang.is_some()
 }
 
 fn leave_out_later(detail: &mut Detail) {
     (detail.alternative, detail.given_cpus_milli, detail.given_memory_bytes) = (0, 0, 0);
+    detail.gang = None;
 }
 
 /// Leaves out of a result what version 8 does not know.
@@ -119,17 +124,19 @@ fn leave_out(detail: &mut Option<Arc<Detail>>) {
 mod tests {
     use super::*;
     use crate::codec::Wire;
-    use falkon_core::dispatch::{BatchId, Order, Prepare, Update};
-    use falkon_core::result::{Outcome, Report, ResourceUsage, Tries};
+    use falkon_core::dispatch::{BatchId, Delivery, Order, Prepare, Update};
+    use falkon_core::gang::GangUsage;
+    use falkon_core::result::{Counts, Finished, Outcome, Report, ResourceUsage, Tries};
     use falkon_core::task::{InstanceId, TaskClass, TaskId, Time};
 
     #[test]
-    fn version_8_hears_nothing_of_disk_space_and_alternatives() {
+    fn version_8_hears_nothing_of_disk_space_alternatives_and_nodes() {
         let used = ResourceUsage { disk_max_bytes: Some(7), ..ResourceUsage::default() };
         let (cause, resources) = (Some(Cause::OverDisk), Some(used));
         let error = "x".to_owned();
         let given = Detail { given_cpus_milli: 2000, given_memory_bytes: 5, ..Detail::default() };
-        let detail = Detail { cause, resources, error, alternative: 2, ..given };
+        let gang = Some(Arc::new(GangUsage { nodes: 3, ..GangUsage::default() }));
+        let detail = Detail { cause, resources, error, alternative: 2, gang, ..given };
         let report = Report {
             instance: InstanceId(0),
             first: TaskId(1),
@@ -150,6 +157,45 @@ mod tests {
         let detail = reports[0].detail.as_ref().unwrap();
         assert_eq!((detail.cause, detail.resources), (None, Some(ResourceUsage::default())));
         assert_eq!((&detail.error[..], has_later(detail)), ("x", false));
+        let bytes = detail.to_bytes();
+        assert_eq!(usize::from(bytes[0]), 0x90 | (Detail::FIELDS.len() - Detail::LATER_FIELDS));
+    }
+
+    #[test]
+    fn a_client_of_version_8_gets_results_of_gangs_that_it_can_read() {
+        let gang = Some(Arc::new(GangUsage { nodes: 3, ..GangUsage::default() }));
+        let resources = Some(ResourceUsage::default());
+        let detail = Detail { gang, resources, ..Detail::default() };
+        let result = Finished {
+            first: TaskId(1),
+            count: 1,
+            outcome: Outcome::Exit(0),
+            executor: None,
+            attempts: 1,
+            queued: Time(1),
+            dispatched: Time(2),
+            started: Time(3),
+            ended: Time(4),
+            detail: Some(Arc::new(detail)),
+        };
+        let delivery = Delivery {
+            instance: InstanceId(0),
+            from: 0,
+            results: vec![result],
+            executors: Vec::new(),
+            counts: Counts::default(),
+            complete: true,
+            upto: 1,
+            again: Vec::new(),
+        };
+        let message = ToClient::Results(delivery);
+        let mut adapted = message.clone();
+        adapted.adapt(GANG_USAGE_SINCE);
+        assert_eq!(adapted, message);
+        adapted.adapt(GANG_USAGE_SINCE - 1);
+        let ToClient::Results(Delivery { results, .. }) = adapted else { unreachable!() };
+        let expected = Detail { resources, ..Detail::default() };
+        assert_eq!(results[0].detail.as_deref(), Some(&expected));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use falkon_core::dispatch::{
     Idle, IdleReason, InstanceOptions, Join, Keep, Lease, NodeClass, Order, PagedOutput, Prepare,
     Record, Selection, Site, Standing, Subtree, Survey, Update,
 };
-use falkon_core::gang::{GangKey, GangOrder, GangReport, GangToken, Member};
+use falkon_core::gang::{GangKey, GangOrder, GangReport, GangToken, GangUsage, Member, NodeUsage};
 use falkon_core::provision::Waiting;
 use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, ResourceUsage, Stream,
@@ -327,7 +327,18 @@ fn detail() -> Option<Arc<Detail>> {
         alternative: 2,
         given_cpus_milli: 4000,
         given_memory_bytes: 3 << 30,
+        gang: Some(Arc::new(gang_usage())),
     }))
+}
+
+fn gang_usage() -> GangUsage {
+    let used = ResourceUsage { user_micros: 950_000, ..ResourceUsage::default() };
+    let node = |name: &str, used: Option<ResourceUsage>| {
+        let is_missing = used.is_none();
+        NodeUsage { executor: name.to_owned(), used, is_missing }
+    };
+    let listed = vec![node("node7:4711", Some(used)), node("node8:4711", None)];
+    GangUsage { nodes: 3, missing: 1, listed }
 }
 
 fn tries() -> Tries {

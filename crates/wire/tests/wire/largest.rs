@@ -147,6 +147,7 @@ fn detail(bytes: usize) -> Arc<Detail> {
         alternative: u32::MAX,
         given_cpus_milli: u32::MAX,
         given_memory_bytes: NUMBER,
+        gang: None,
     })
 }
 

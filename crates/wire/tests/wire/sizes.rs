@@ -10,9 +10,11 @@ use falkon_core::dispatch::{
     Selection, Update,
 };
 use falkon_core::encoded::Encoded;
+use falkon_core::gang::{GANG_USAGE_BYTES_MAX, GangUsage, NodeUsage};
 use falkon_core::limits::{
-    ERROR_BYTES_MAX, EXECUTOR_PATH_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, RECORD_BYTES_MAX,
-    RECORD_RUNS_MAX, TASK_NAME_BYTES_MAX, URL_BYTES_MAX, VALUE_BYTES_MAX,
+    ERROR_BYTES_MAX, EXECUTOR_PATH_BYTES_MAX, GANG_USAGE_NODES_MAX, MESSAGE_BYTES_MAX,
+    NAME_BYTES_MAX, RECORD_BYTES_MAX, RECORD_RUNS_MAX, TASK_NAME_BYTES_MAX, URL_BYTES_MAX,
+    VALUE_BYTES_MAX,
 };
 use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, ResourceUsage, Tries,
@@ -298,6 +300,46 @@ fn what_is_cancelled_and_what_has_ended_is_recorded_in_records_that_fit_each() {
     assert_eq!(counts(&again).cancelled, count);
 }
 
+/// What the nodes of a gang used, as long as it may be.
+fn widest() -> Arc<GangUsage> {
+    let used = ResourceUsage {
+        user_micros: u64::MAX,
+        system_micros: u64::MAX,
+        rss_max_bytes: u64::MAX,
+        read_bytes: u64::MAX,
+        written_bytes: u64::MAX,
+        disk_max_bytes: Some(u64::MAX),
+    };
+    let executor = "n".repeat(NAME_BYTES_MAX);
+    let node = NodeUsage { executor, used: Some(used), is_missing: true };
+    let listed = vec![node; GANG_USAGE_NODES_MAX];
+    Arc::new(GangUsage { nodes: u32::MAX, missing: u32::MAX, listed })
+}
+
+#[test]
+fn what_the_nodes_of_a_gang_used_is_within_its_bound_and_dropped_beyond() {
+    let widest = widest();
+    assert!(encoded(&*widest) <= GANG_USAGE_BYTES_MAX);
+    let mut wider = (*widest).clone();
+    wider.listed.push(wider.listed[0].clone());
+    let (number, time) = (u64::MAX, Time(u64::MAX));
+    for (gang, is_kept) in [(widest, true), (Arc::new(wider), false)] {
+        let detail = Detail { gang: Some(gang), ..Detail::default() };
+        let mut report = Report {
+            instance: InstanceId(number),
+            first: TaskId(1),
+            count: 1,
+            tries: Tries::default(),
+            outcome: Outcome::Exit(0),
+            started: time,
+            ended: time,
+            detail: Some(Arc::new(detail)),
+        };
+        report.bound();
+        assert_eq!(report.detail.unwrap().gang.is_some(), is_kept);
+    }
+}
+
 /// The largest report there is, in every message and record that it goes into.
 #[test]
 fn the_largest_report_fits_updates_records_and_deliveries() {
@@ -332,6 +374,7 @@ fn the_largest_report_fits_updates_records_and_deliveries() {
             alternative: u32::MAX,
             given_cpus_milli: u32::MAX,
             given_memory_bytes: u64::MAX,
+            gang: Some(widest()),
         };
         let (number, task, time) = (u64::MAX, TaskId(u64::MAX - 1), Time(u64::MAX));
         let tries = Tries { failures: u32::MAX, losses: u32::MAX };

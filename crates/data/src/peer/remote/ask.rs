@@ -101,8 +101,8 @@ async fn hear(
             Frame::Data(RemoteStream::Stdout, bytes) => out.push(bytes),
             Frame::Data(RemoteStream::Stderr, bytes) => err.push(bytes),
             Frame::Taken(RemoteStream::Stdin, count) => window.taken(count),
-            Frame::Alive | Frame::End(_) => Ok(()),
-            Frame::Data(..) | Frame::Taken(..) | Frame::Signal(_) => {
+            Frame::Alive | Frame::End(_) | Frame::Used(_) => Ok(()),
+            Frame::Data(..) | Frame::Taken(..) | Frame::Signal(_) | Frame::Unwanted => {
                 Err(io::ErrorKind::InvalidData.into())
             }
         };

@@ -5,6 +5,8 @@ use crate::peer::WAIT_MS;
 use crate::peer::connection::Writer;
 use crate::peer::receive::Reader;
 use crate::peer::silence::in_time;
+use falkon_core::gang::NodeUsed;
+use falkon_core::result::ResourceUsage;
 use falkon_net::secure::{Incoming, Outgoing};
 use std::io;
 use std::time::Duration;
@@ -12,6 +14,12 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 const HEAD_BYTES: usize = 6;
+
+/// Bytes of a node's usage: index, what is known, and five numbers.
+const USED_BYTES: usize = 4 + 1 + 5 * 8;
+
+/// Nodes whose usage one frame has.
+pub(super) const USED_NODES_MAX: usize = PART_BYTES_MAX / USED_BYTES;
 
 /// A stream of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,10 +60,13 @@ pub enum Frame {
     Signal(u8),
     Exited(RemoteEnd),
     Refused(String),
+    Used(Vec<NodeUsed>),
+    Unwanted,
 }
 
 impl Frame {
     pub(super) fn encode(&self) -> Vec<u8> {
+        let used;
         let (kind, stream, bytes) = match self {
             Frame::Alive => (0, 0, &[][..]),
             Frame::Data(stream, bytes) => (1, *stream as u8, bytes.as_slice()),
@@ -65,6 +76,11 @@ impl Frame {
             Frame::Exited(RemoteEnd::Exit(status)) => (5, 0, &[*status][..]),
             Frame::Exited(RemoteEnd::Signal(signal)) => (5, 1, &[*signal][..]),
             Frame::Refused(reason) => (6, 0, reason.as_bytes()),
+            Frame::Used(nodes) => {
+                used = nodes.iter().flat_map(encode_used).collect::<Vec<u8>>();
+                (7, 0, used.as_slice())
+            }
+            Frame::Unwanted => (8, 0, &[][..]),
         };
         let bytes = &bytes[..bytes.len().min(PART_BYTES_MAX)];
         let mut out = vec![kind, stream];
@@ -85,11 +101,69 @@ impl Frame {
             (5, 0, &[status]) => Frame::Exited(RemoteEnd::Exit(status)),
             (5, 1, &[signal]) => Frame::Exited(RemoteEnd::Signal(signal)),
             (6, 0, text) => Frame::Refused(String::from_utf8_lossy(text).into_owned()),
+            (7, 0, nodes) => Frame::Used(decode_used(nodes)?),
+            (8, 0, []) => Frame::Unwanted,
             (1, _, [_, ..]) => Frame::Data(of, bytes),
             _ => return None,
         };
         Some(frame)
     }
+}
+
+/// The bits of what is known of a node: its usage is, and some is missing.
+const KNOWN: u8 = 1;
+const MISSING: u8 = 2;
+
+fn encode_used(node: &NodeUsed) -> [u8; USED_BYTES] {
+    let NodeUsed { index, used, is_missing } = *node;
+    let known = KNOWN * u8::from(used.is_some()) | MISSING * u8::from(is_missing);
+    let used = used.unwrap_or_default();
+    let numbers = [
+        used.user_micros,
+        used.system_micros,
+        used.rss_max_bytes,
+        used.read_bytes,
+        used.written_bytes,
+    ];
+    let mut bytes = [0; USED_BYTES];
+    bytes[..4].copy_from_slice(&index.to_le_bytes());
+    bytes[4] = known;
+    for (place, number) in bytes[5..].chunks_exact_mut(8).zip(numbers) {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
+    bytes
+}
+
+/// `None` for what is no list of usage.
+fn decode_used(bytes: &[u8]) -> Option<Vec<NodeUsed>> {
+    let (nodes, []) = bytes.as_chunks::<USED_BYTES>() else { return None };
+    let decode = |node: &[u8; USED_BYTES]| {
+        let (index, rest) = node.split_first_chunk::<4>()?;
+        let (known, numbers) = rest.split_first()?;
+        let (numbers, []) = numbers.as_chunks::<8>() else { return None };
+        let numbers: Vec<u64> = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+        let &[user_micros, system_micros, rss_max_bytes, read_bytes, written_bytes] =
+            numbers.as_slice()
+        else {
+            return None;
+        };
+        let used = ResourceUsage {
+            user_micros,
+            system_micros,
+            rss_max_bytes,
+            read_bytes,
+            written_bytes,
+            disk_max_bytes: None,
+        };
+        let is_known = known & KNOWN != 0;
+        if known & !(KNOWN | MISSING) != 0 || (!is_known && used != ResourceUsage::default()) {
+            return None;
+        }
+        let used = is_known.then_some(used);
+        let index = u32::from_le_bytes(*index);
+        Some(NodeUsed { index, used, is_missing: known & MISSING != 0 })
+    };
+    nodes.iter().map(decode).collect()
 }
 
 /// The half of a connection where frames arrive.
@@ -207,7 +281,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_frame_has_one_encoding(kind in 0_u8..8, stream in 0_u8..4, bytes: Vec<u8>) {
+        fn a_frame_has_one_encoding(kind in 0_u8..10, stream in 0_u8..4, bytes: Vec<u8>) {
             let length = bytes.len() as u32;
             let is_text = std::str::from_utf8(&bytes).is_ok();
             if let Some(frame) = Frame::decode(kind, stream, bytes.clone())
@@ -215,6 +289,21 @@ mod tests {
             {
                 let whole = [&[kind, stream], &length.to_le_bytes()[..], &bytes].concat();
                 prop_assert_eq!(frame.encode(), whole);
+            }
+        }
+
+        #[test]
+        fn usage_has_one_encoding(
+            indices in prop::collection::vec(0..9_u32, 0..5),
+            known in 0..5_u8,
+            numbers: [u64; 5],
+        ) {
+            let numbers = numbers.map(u64::to_le_bytes).concat();
+            let node = |index: &u32| [&index.to_le_bytes()[..], &[known], &numbers].concat();
+            let bytes: Vec<u8> = indices.iter().flat_map(node).collect();
+            match Frame::decode(7, 0, bytes.clone()) {
+                Some(frame) => prop_assert_eq!(&frame.encode()[HEAD_BYTES..], bytes),
+                None => prop_assert!(known & KNOWN == 0 || known > 3),
             }
         }
     }

@@ -1,7 +1,10 @@
 //! The side that starts a process: its pipes on one hand, frames on the other.
 
-use super::frame::{Frame, FrameReader, FrameWriter, RemoteEnd, RemoteStream, frames};
+use super::frame::{
+    Frame, FrameReader, FrameWriter, RemoteEnd, RemoteStream, USED_NODES_MAX, frames,
+};
 use super::{PART_BYTES_MAX, WINDOW_BYTES};
+use falkon_core::gang::NodeUsed;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,12 +24,27 @@ const DRAIN_MS: u64 = 2_000;
 /// Signals that wait for the process to start.
 const SIGNALS_MAX: usize = 16;
 
+/// The end of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteEnded {
+    /// How it ended, or why that is unknown.
+    pub end: Result<RemoteEnd, String>,
+    /// The usage that its node hands over to whoever asked for it.
+    pub used: Vec<NodeUsed>,
+}
+
+impl From<Result<RemoteEnd, String>> for RemoteEnded {
+    fn from(end: Result<RemoteEnd, String>) -> RemoteEnded {
+        RemoteEnded { end, used: Vec::new() }
+    }
+}
+
 /// A process that was started.
 pub struct Started {
     /// The other ends of the pipes that it has as standard input, output and error.
     pub pipes: [OwnedFd; 3],
-    /// How it ends, or why that is unknown.
-    pub ended: oneshot::Receiver<Result<RemoteEnd, String>>,
+    /// How it ends.
+    pub ended: oneshot::Receiver<RemoteEnded>,
     /// Sends it a signal, with its process group.
     pub signal: Box<dyn Fn(u8) + Send + Sync>,
     /// Dropped when nobody wants it any more: then it is to end.
@@ -130,6 +148,8 @@ struct Arrivals {
     stdin: Inbound,
     windows: [Window; 2],
     signals: mpsc::Sender<u8>,
+    /// The asker has said that the process is not wanted any more.
+    unwanted: Notify,
 }
 
 impl Arrivals {
@@ -151,6 +171,10 @@ impl Arrivals {
                     let _ = self.signals.try_send(signal);
                     Ok(())
                 }
+                Ok(Frame::Unwanted) => {
+                    self.unwanted.notify_one();
+                    Ok(())
+                }
                 Ok(_) => Err(io::ErrorKind::InvalidData.into()),
             };
             if let Err(error) = taken {
@@ -160,7 +184,8 @@ impl Arrivals {
     }
 }
 
-/// Carries the streams of a process until it has ended, or whoever asked for it is gone.
+/// Carries the streams of a process until it has ended, or whoever asked for it is gone. With
+/// `tells_usage`, whoever asked is told what was used.
 ///
 /// # Errors
 /// That of the connection.
@@ -168,21 +193,30 @@ pub async fn serve(
     mut reader: FrameReader,
     mut writer: FrameWriter,
     starting: impl Future<Output = Result<Started, String>>,
+    tells_usage: bool,
 ) -> io::Result<()> {
     let (say, said) = frames();
     let (signals, mut signalled) = mpsc::channel(SIGNALS_MAX);
     let windows = [Window::new(), Window::new()];
-    let arrivals = Arrivals { stdin: Inbound::default(), windows, signals };
+    let (stdin, unwanted) = (Inbound::default(), Notify::new());
+    let arrivals = Arrivals { stdin, windows, signals, unwanted };
     let carry = async {
-        let last = match starting.await {
-            Err(reason) => Frame::Refused(reason),
-            Ok(started) => match carry(started, &arrivals, &mut signalled, &say).await {
-                Ok(end) => Frame::Exited(end),
-                Err(reason) => Frame::Refused(reason),
-            },
-        };
         // Without a receiver, the connection has ended.
-        let _ = say.send(last).await;
+        if tells_usage {
+            let _ = say.send(Frame::Used(Vec::new())).await;
+        }
+        let started = tokio::select! {
+            started = starting => started,
+            () = arrivals.unwanted.notified() => Err(UNWANTED.to_owned()),
+        };
+        let RemoteEnded { end, used } = match started {
+            Err(reason) => Err(reason).into(),
+            Ok(started) => carry(started, &arrivals, &mut signalled, &say).await,
+        };
+        for part in used.chunks(USED_NODES_MAX).filter(|_| tells_usage) {
+            let _ = say.send(Frame::Used(part.to_vec())).await;
+        }
+        let _ = say.send(end.map_or_else(Frame::Refused, Frame::Exited)).await;
         drop(say);
         Ok(())
     };
@@ -205,12 +239,13 @@ async fn carry(
     arrivals: &Arrivals,
     signalled: &mut mpsc::Receiver<u8>,
     say: &mpsc::Sender<Frame>,
-) -> Result<RemoteEnd, String> {
-    let Started { pipes: [stdin, stdout, stderr], ended, signal, hold: _hold } = started;
-    let failed = |error: io::Error| format!("its streams cannot be carried: {error}");
-    let stdin = pipe::Sender::from_owned_fd(stdin).map_err(failed)?;
-    let stdout = pipe::Receiver::from_owned_fd(stdout).map_err(failed)?;
-    let stderr = pipe::Receiver::from_owned_fd(stderr).map_err(failed)?;
+) -> RemoteEnded {
+    let Started { pipes, mut ended, signal, hold } = started;
+    let (stdin, stdout, stderr) = match take_up(pipes) {
+        Ok(pipes) => pipes,
+        Err(error) => return Err(format!("its streams cannot be carried: {error}")).into(),
+    };
+    let mut known = None;
     let has_ended = Semaphore::new(0);
     let output = async {
         tokio::join!(
@@ -219,9 +254,8 @@ async fn carry(
         )
     };
     let end = async {
-        let end = ended.await.unwrap_or_else(|_| Err("the executor ends".to_owned()));
+        known = Some((&mut ended).await.unwrap_or_else(|_| executor_ends()));
         has_ended.close();
-        end
     };
     let signals = async {
         while let Some(number) = signalled.recv().await {
@@ -233,9 +267,31 @@ async fn carry(
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        (end, _) = async { tokio::join!(end, output) } => end,
+        _ = async { tokio::join!(end, output) } => {}
         () = input => unreachable!("it does not end"),
+        () = arrivals.unwanted.notified() => {}
     }
+    // Now it ends, if it has not.
+    drop(hold);
+    match known {
+        Some(known) => known,
+        // The asker closes the connection when that takes too long.
+        None => ended.await.unwrap_or_else(|_| executor_ends()),
+    }
+}
+
+/// Why a process does not begin that its asker does not want any more.
+const UNWANTED: &str = "nobody wants it any more";
+
+fn executor_ends() -> RemoteEnded {
+    Err("the executor ends".to_owned()).into()
+}
+
+/// The other ends of a process's standard streams, to be read and written without blocking.
+fn take_up(pipes: [OwnedFd; 3]) -> io::Result<(pipe::Sender, pipe::Receiver, pipe::Receiver)> {
+    let [stdin, stdout, stderr] = pipes;
+    let receiver = pipe::Receiver::from_owned_fd;
+    Ok((pipe::Sender::from_owned_fd(stdin)?, receiver(stdout)?, receiver(stderr)?))
 }
 
 /// Passes standard input on. What a process does not want is dropped.

@@ -3,6 +3,7 @@
 use super::data::usage;
 use super::{bytes, number, small, text};
 use crate::examples;
+use falkon_core::gang::{GangUsage, NodeUsage};
 use falkon_core::result::{Captured, Cause, Counts, Detail, Overflow, ResourceUsage};
 use proptest::collection::vec;
 use proptest::option;
@@ -29,7 +30,9 @@ pub(super) fn detail() -> impl Strategy<Value = Arc<Detail>> {
     let rest = (text(), bytes(), usage(), number(), option::of(cause()), vec(text(), 0..3));
     let later = (small(), small(), number());
     let rest = (rest, option::of(resource_usage()), text(), later);
+    let rest = (rest, option::of(gang_usage()));
     (captured(), captured(), rest).prop_map(|(stdout, stderr, rest)| {
+        let (rest, gang) = rest;
         let (
             (error, value, usage, staging_micros, cause, outputs),
             resources,
@@ -50,8 +53,16 @@ pub(super) fn detail() -> impl Strategy<Value = Arc<Detail>> {
             alternative,
             given_cpus_milli,
             given_memory_bytes,
+            gang,
         })
     })
+}
+
+fn gang_usage() -> impl Strategy<Value = Arc<GangUsage>> {
+    let node = (text(), option::of(resource_usage()), any::<bool>())
+        .prop_map(|(executor, used, is_missing)| NodeUsage { executor, used, is_missing });
+    (small(), small(), vec(node, 0..3))
+        .prop_map(|(nodes, missing, listed)| Arc::new(GangUsage { nodes, missing, listed }))
 }
 
 pub(super) fn resource_usage() -> impl Strategy<Value = ResourceUsage> {
