@@ -201,7 +201,8 @@ mod tests {
 
     #[test]
     fn a_task_on_several_nodes_says_what_each_used_and_which_are_missing() {
-        let of = |seconds| ResourceUsage { user_micros: seconds * 1_000_000, ..Default::default() };
+        let of =
+            |seconds: u64| ResourceUsage { user_micros: seconds * 1_000_000, ..Default::default() };
         let json = |gang: Option<&GangUsage>| {
             serde_json::to_value(JsonUsage::new(2.0, of(3), gang)).unwrap()
         };

@@ -116,7 +116,7 @@ const MISSING: u8 = 2;
 
 fn encode_used(node: &NodeUsed) -> [u8; USED_BYTES] {
     let NodeUsed { index, used, is_missing } = *node;
-    let known = KNOWN * u8::from(used.is_some()) | MISSING * u8::from(is_missing);
+    let known = (KNOWN * u8::from(used.is_some())) | (MISSING * u8::from(is_missing));
     let used = used.unwrap_or_default();
     let numbers = [
         used.user_micros,
