@@ -15,11 +15,9 @@ pub const ENVELOPE_BYTES_MAX: u64 = 512;
 pub const SUBMISSION_BYTES_MAX: u64 = MESSAGE_BYTES_MAX - ENVELOPE_BYTES_MAX;
 /// One task in an order: its row and its data objects.
 pub const TASK_BYTES_MAX: u64 = SUBMISSION_BYTES_MAX;
-/// The name of an instance, an executor, a custom resource or a queue of the
-/// provisioner.
+/// The name of an instance, an executor, a custom resource or a queue of the provisioner.
 pub const NAME_BYTES_MAX: usize = 256;
-/// Classes of nodes that a relay tells apart; the smallest beyond that are counted as
-/// one.
+/// Classes of nodes that a relay tells apart; the smallest beyond that are counted as one.
 pub const NODE_CLASSES_MAX: usize = 64;
 /// Submissions of a relay that the dispatcher below has not answered.
 pub const RELAY_SUBMISSIONS_MAX: usize = 16;
@@ -58,8 +56,7 @@ pub const HOLDINGS_OBJECTS_MAX: usize = 1 << 14;
 /// Objects whose first holder has come or last one has gone since a relay asked; beyond
 /// that, the relay is told all anew.
 pub const HELD_CHANGE_OBJECTS_MAX: usize = 4 * HOLDINGS_OBJECTS_MAX;
-/// The address where an executor serves what it caches, and what it is known
-/// by there.
+/// The address where an executor serves what it caches, and what it is known by there.
 pub const ADDRESS_BYTES_MAX: usize = 512;
 /// See [`ADDRESS_BYTES_MAX`].
 pub const FINGERPRINT_BYTES_MAX: usize = 64;
@@ -73,8 +70,7 @@ pub const ALTERNATIVES_MAX: usize = 4;
 pub const URL_BYTES_MAX: usize = 16 << 10;
 /// The version of a data object.
 pub const VERSION_BYTES_MAX: usize = 1 << 10;
-/// The ranges that computed rows are the product of: they go with each of
-/// their tasks.
+/// The ranges that computed rows are the product of: they go with each of their tasks.
 pub const RANGES_BYTES_MAX: u64 = 64 << 10;
 /// Runs of an instance's tasks that were retried.
 pub const RETRIED_RUNS_MAX: usize = 1 << 20;
@@ -93,8 +89,7 @@ pub const PEER_TAIL_REQUESTS_MAX: usize = 64;
 pub const TAIL_ANSWER_MICROS_MAX: u64 = 30_000_000;
 /// Parts of objects that are passed on and have not come yet.
 pub const PART_REQUESTS_MAX: usize = 512;
-/// Parts of objects that one connection has asked for, or is to give, and that have not come
-/// yet.
+/// Parts of objects that one connection has asked for, or is to give, and that have not come yet.
 pub const PEER_PART_REQUESTS_MAX: usize = 32;
 /// Parts of objects that one client has asked for and that have not come yet.
 pub const CLIENT_PART_REQUESTS_MAX: usize = 16;
@@ -124,9 +119,8 @@ pub const RECORD_RUNS_MAX: usize = 65_536;
 pub const SNAPSHOT_AFTER_BYTES_MIN: u64 = 64 << 20;
 /// The same in sizes of the last snapshot.
 pub const SNAPSHOT_AFTER_SNAPSHOTS: u64 = 2;
-/// Bytes that a snapshot leaves free on the journal's disk, for what the journal
-/// takes while it is written; with less than a snapshot and these no task is
-/// dispatched.
+/// Bytes that a snapshot leaves free on the journal's disk, for what the journal takes while it
+/// is written; with less than a snapshot and these no task is dispatched.
 pub const SNAPSHOT_RESERVE_BYTES: u64 = 16 << 20;
 /// Microseconds for which the part of a snapshot that executors and their tasks take is not
 /// counted again, while there is much room.
@@ -147,11 +141,9 @@ pub const COMPACTION_GAIN_BYTES_MIN: u64 = 4 << 20;
 
 /// Connections of a process whose peers have sent nothing yet.
 pub const SILENT_CONNECTIONS_MAX: usize = 4096;
-/// Connections of a process whose handshakes are under way; further peers wait
-/// for a place.
+/// Connections of a process whose handshakes are under way; further peers wait for a place.
 pub const HANDSHAKE_CONNECTIONS_MAX: usize = 1024;
-/// Connections of a process whose peers wait for a place; further ones are
-/// turned away.
+/// Connections of a process whose peers wait for a place; further ones are turned away.
 pub const WAITING_CONNECTIONS_MAX: usize = 16_384;
 
 /// Tasks in one submission (one message, one journal record). Packed rows are
