@@ -22,7 +22,7 @@ fn submit_much(access: &Access<'_>, site: &Site) -> String {
 
 /// Has others take room of the disk until so much is free.
 fn leave(site: &Site, free_bytes: u64, filler: &str) {
-    let disk = rustix::fs::statvfs(&site.path("d")).unwrap();
+    let disk = rustix::fs::statvfs(site.path("d")).unwrap();
     let taken = (disk.f_bavail * disk.f_frsize).saturating_sub(free_bytes);
     std::fs::write(site.path(filler), vec![0; taken as usize]).unwrap();
 }
