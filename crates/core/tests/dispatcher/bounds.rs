@@ -7,6 +7,7 @@ use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::Changes;
 use falkon_core::dispatch::{Held, Update};
 use falkon_core::encoded::Encoded;
+use falkon_core::gang::GANG_USAGE_BYTES_MAX;
 use falkon_core::limits::*;
 use falkon_core::result::{Captured, Detail, Outcome, Report, Tries, shortened};
 use falkon_core::task::{
@@ -297,7 +298,8 @@ fn bounded(detail: Detail) -> ([u64; 4], Outcome) {
 #[test]
 fn a_report_is_cut_where_it_is_too_long_and_nowhere_else() {
     let (capture, error, value) = (CAPTURE_BYTES_MAX, ERROR_BYTES_MAX, VALUE_BYTES_MAX);
-    let (streams, path) = (2 * URL_BYTES_MAX as u64, EXECUTOR_PATH_BYTES_MAX as u64);
+    let streams = 2 * URL_BYTES_MAX as u64;
+    let path = EXECUTOR_PATH_BYTES_MAX as u64 + GANG_USAGE_BYTES_MAX;
     let texts = ERROR_BYTES_MAX + OUTPUTS_BYTES_MAX + streams + path + ENVELOPE_BYTES_MAX;
     let room = REPORT_BYTES_MAX - texts;
     let same = |lengths: [u64; 4]| {
