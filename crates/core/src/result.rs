@@ -249,7 +249,7 @@ pub struct Detail {
     /// The memory that it was given, in bytes, where executors find out how much tasks need; 0 if
     /// it asked for an amount, or for none.
     pub given_memory_bytes: u64,
-    /// What each node used, if it ran on several: `resources` are their sums then.
+    /// Usage of each node, if it ran on several: `resources` are their sums then.
     pub gang: Option<Arc<GangUsage>>,
 }
 

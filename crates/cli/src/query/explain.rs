@@ -165,7 +165,7 @@ fn task_text(instance: InstanceId, info: &TaskInfo, obstacles: &[Obstacle]) -> S
     }
 }
 
-/// What executors found out that a task needs, and gave it.
+/// The resources that executors found a task to need, and gave it.
 fn given(detail: &Detail) -> Option<String> {
     let (milli, bytes) = (detail.given_cpus_milli, detail.given_memory_bytes);
     let cpus = (milli > 0).then(|| counted(u64::from(milli / MILLI), "CPU"));

@@ -248,7 +248,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// What a task was given by `--cpus auto` and `--memory auto`.
+/// The resources that a task was given by `--cpus auto` and `--memory auto`.
 #[derive(Debug, Serialize)]
 pub(crate) struct JsonGiven {
     #[serde(skip_serializing_if = "Option::is_none")]

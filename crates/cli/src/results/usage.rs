@@ -35,7 +35,7 @@ pub(crate) struct JsonUsage {
     /// The executors on nodes of which usage is missing, or the first of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing: Vec<String>,
-    /// How many such nodes there are.
+    /// The number of such nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     missing_count: Option<u32>,
 }

@@ -16,10 +16,10 @@ const NODE_USAGE_BYTES_MAX: usize = 72;
 pub const GANG_USAGE_BYTES_MAX: u64 =
     (32 + GANG_USAGE_NODES_MAX * (NODE_USAGE_BYTES_MAX + NAME_BYTES_MAX)) as u64;
 
-/// What processes of a gang used on one node, on its way to the first member.
+/// Usage of a gang's processes on one node, on its way to the first member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeUsed {
-    /// Which of the gang's members the node is.
+    /// The node's index among the gang's members.
     pub index: u32,
     /// The usage that is known; `None` if none is.
     pub used: Option<ResourceUsage>,
@@ -27,11 +27,11 @@ pub struct NodeUsed {
     pub is_missing: bool,
 }
 
-/// What is known on one node of what processes of a gang used.
+/// Usage of a gang's processes, as far as one node knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageLedger(BTreeMap<u32, (Option<ResourceUsage>, bool)>);
 
-/// What the nodes of a gang used, in a result. Nodes on which nothing was measured are not listed.
+/// Usage of a gang's nodes, in a result. Nodes on which nothing was measured are not listed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GangUsage {
     /// Nodes of the gang.
@@ -43,7 +43,7 @@ pub struct GangUsage {
     pub listed: Vec<NodeUsage>,
 }
 
-/// What one node of a gang used, in a result.
+/// Usage of one node of a gang, in a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeUsage {
     /// The name of the executor there.

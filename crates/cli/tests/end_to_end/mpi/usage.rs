@@ -1,4 +1,4 @@
-//! What each node of a task on several used.
+//! Usage of each node of a task on several.
 
 use super::{Cluster, ranks, started_on_all};
 use crate::fixture::Site;

@@ -39,7 +39,7 @@ const SLACK_MILLI: u64 = 250;
 /// A task that uses this part of its CPUs, in percent, uses what it was given.
 const ALL_PERCENT: u64 = 80;
 
-/// How many CPUs tasks of a kind used.
+/// The CPUs that tasks of a kind used.
 #[derive(Debug, Default)]
 pub(super) struct Used {
     /// By a number of CPUs, from 1: the tasks that were given more.
@@ -54,7 +54,7 @@ pub(super) struct Used {
 #[derive(Debug, Clone, Copy, Default)]
 struct Beyond {
     given: u64,
-    /// Those of them that need more.
+    /// Tasks among them that need more.
     need: u64,
 }
 
