@@ -143,7 +143,7 @@ struct Held {
     used: Option<ResourceUsage>,
     index: u32,
     members: Arc<Vec<Member>>,
-    /// What is known here of what processes used, on all nodes.
+    /// Usage of the gang's processes on all nodes, as far as this node knows it.
     gathering: Gathering,
     is_over: bool,
 }

@@ -18,7 +18,7 @@
 //! | 5 exited | starter | 0 for a status, 1 for a signal | it (1 byte) |
 //! | 6 refused | starter | 0 | why the process was not started, or is lost |
 //! | 7 used | starter | 0 | nodes with what processes of the gang used there, 45 bytes each |
-//! | 8 unwanted | asker | 0 | nothing: the process is to end, and to be told of |
+//! | 8 unwanted | asker | 0 | nothing: the starter ends the process, and then sends 7 and the last frame |
 //!
 //! A node of 7 is its index in the gang (4 bytes), a byte with 1 if usage follows and 2 if some is
 //! missing, and five numbers (8 bytes each): microseconds in user mode and in the kernel, the most

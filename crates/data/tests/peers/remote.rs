@@ -225,7 +225,7 @@ fn an_executor_that_is_gone_is_noticed_and_what_was_written_is_passed_on() {
     }
 }
 
-/// Asks over a process's own executor, which hears what is told of usage.
+/// Starts a process through the asker's own executor, which receives its usage.
 async fn ask_and_hear(
     rig: &Rig,
     script: &str,

@@ -1,5 +1,5 @@
-//! What is known on this node of what processes of a gang used, and what is still to come: of
-//! processes that run here, and of those that processes here have asked other nodes for.
+//! Usage of a gang's processes, as far as this node knows it, and the processes whose usage is
+//! still to come: those that run here, and those that were started on other nodes from here.
 
 use falkon_core::gang::{GangUsage, Member, NodeUsed, UsageLedger};
 use falkon_core::result::ResourceUsage;
