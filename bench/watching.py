@@ -294,7 +294,8 @@ def main():
                     file.write('{"command":["@sleep","0.000%03d"]}\n' % (100 + at % 900))
         for number in range(args.rounds):
             one = {}
-            for name, is_watched in (("alone", False), ("watched", True)):
+            # By turns: a machine that gets slower would make one of them the slower.
+            for name, is_watched in sorted([("alone", False), ("watched", True)], reverse=number % 2 == 1):
                 place = os.path.join(directory, "%s-%d" % (name, number))
                 os.mkdir(place)
                 one[name] = run(place, args.array, args.distinct, tasks, is_watched)

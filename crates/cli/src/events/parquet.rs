@@ -2,12 +2,18 @@
 //! may be missing, in groups of rows.
 //!
 //! The format is that of <https://parquet.apache.org/docs/file-format/>: data pages of version 1,
-//! uncompressed, values plain, or numbers of values in a dictionary where these are few. The
-//! footer and the heads of pages are in Thrift's compact protocol. Nothing is held of a file but
-//! the rows of one group, and a few bytes for each group that was written.
+//! uncompressed. Numbers are differences from the row before in as many bits as they need, texts
+//! are numbers of entries in a dictionary, and so is what all rows of a group have. The footer and
+//! the heads of pages are in Thrift's compact protocol. Nothing is held of a file but the rows of
+//! one group, and a few bytes for each group that was written.
 
+mod encodings;
+mod thrift;
+
+use encodings::{differences, hybrid, run};
 use std::collections::HashMap;
 use std::sync::Arc;
+use thrift::Thrift;
 
 /// Rows of a group: large enough for readers to skip and scan, small enough to be held.
 pub(super) const GROUP_ROWS: usize = 128 << 10;
@@ -21,6 +27,7 @@ const BYTE_ARRAY: i64 = 6;
 /// How values are encoded.
 const PLAIN: i64 = 0;
 const RLE: i64 = 3;
+const DELTA_BINARY_PACKED: i64 = 5;
 const RLE_DICTIONARY: i64 = 8;
 /// The kinds of pages.
 const DATA_PAGE: i64 = 0;
@@ -50,24 +57,66 @@ pub(super) struct Declared {
     pub(super) is_optional: bool,
 }
 
+/// What the rows of a group have in one place, of which most columns have the same in all: then
+/// that is held once.
+#[derive(Debug, Default)]
+struct Series<T> {
+    rows: usize,
+    first: T,
+    /// What each row has, once rows differ.
+    each: Vec<T>,
+}
+
+impl<T: Copy + PartialEq> Series<T> {
+    #[inline]
+    fn push(&mut self, value: T) {
+        if self.each.is_empty() {
+            if self.rows == 0 {
+                self.first = value;
+            }
+            if value == self.first {
+                self.rows += 1;
+                return;
+            }
+            self.each.resize(self.rows, self.first);
+        }
+        self.each.push(value);
+        self.rows += 1;
+    }
+
+    /// What the last row has.
+    fn last(&self) -> Option<T> {
+        self.each.last().copied().or((self.rows > 0).then_some(self.first))
+    }
+
+    /// What all rows have, if they have the same.
+    fn same(&self) -> Option<T> {
+        (self.rows > 0 && self.each.is_empty()).then_some(self.first)
+    }
+
+    fn clear(&mut self) {
+        self.rows = 0;
+        self.each.clear();
+    }
+}
+
 /// The values of a column in the current group.
 #[derive(Debug)]
 enum Values {
-    Int32(Vec<i32>),
-    Int64(Vec<i64>),
+    Numbers(Series<i64>),
     /// Texts, each once, and their numbers row by row.
     Texts {
         numbers: HashMap<Arc<str>, u32>,
         texts: Vec<Arc<str>>,
-        rows: Vec<u32>,
+        rows: Series<u32>,
     },
 }
 
 #[derive(Debug)]
 struct Column {
     declared: Declared,
-    /// Whether each row has a value, if some need not.
-    present: Vec<u32>,
+    /// Whether each row has a value, if some need not: 1 or 0.
+    present: Series<u32>,
     values: Values,
 }
 
@@ -96,13 +145,14 @@ impl Table {
     pub(super) fn new(columns: &[Declared]) -> Table {
         let columns = columns.iter().map(|declared| Column {
             declared: *declared,
-            present: Vec::new(),
+            present: Series::default(),
             values: match declared.kind {
-                Kind::Int32 => Values::Int32(Vec::new()),
-                Kind::Int64 | Kind::Time => Values::Int64(Vec::new()),
-                Kind::Text => {
-                    Values::Texts { numbers: HashMap::new(), texts: Vec::new(), rows: Vec::new() }
-                }
+                Kind::Int32 | Kind::Int64 | Kind::Time => Values::Numbers(Series::default()),
+                Kind::Text => Values::Texts {
+                    numbers: HashMap::new(),
+                    texts: Vec::new(),
+                    rows: Series::default(),
+                },
             },
         });
         Table {
@@ -186,16 +236,23 @@ pub(super) struct Row<'a> {
 impl Row<'_> {
     /// The next value; one of another kind, or one too many, is a mistake in the program, and is
     /// left out.
+    #[inline]
     pub(super) fn number(&mut self, number: Option<i64>) -> &mut Self {
         let Some(column) = self.columns.next() else { return self };
+        let number = match number {
+            Some(number) => number,
+            None if column.declared.is_optional => {
+                column.present.push(0);
+                return self;
+            }
+            None => 0,
+        };
         if column.declared.is_optional {
-            column.present.push(u32::from(number.is_some()));
+            column.present.push(1);
         }
-        match (&mut column.values, number.or((!column.declared.is_optional).then_some(0))) {
-            (Values::Int32(values), Some(number)) => values.push(number as i32),
-            (Values::Int64(values), Some(number)) => values.push(number),
-            (Values::Texts { .. }, _) => debug_assert!(false, "{} has texts", column.declared.name),
-            (_, None) => {}
+        match &mut column.values {
+            Values::Numbers(values) => values.push(number),
+            Values::Texts { .. } => debug_assert!(false, "{} has texts", column.declared.name),
         }
         self
     }
@@ -213,9 +270,9 @@ impl Row<'_> {
         let Some(text) = text else { return self };
         // Rows in a row often have the same.
         if let Some(last) = rows.last()
-            && Arc::ptr_eq(&texts[*last as usize], text)
+            && Arc::ptr_eq(&texts[last as usize], text)
         {
-            rows.push(*last);
+            rows.push(last);
             return self;
         }
         let number = *numbers.entry(text.clone()).or_insert_with(|| {
@@ -268,38 +325,33 @@ impl Column {
         let at = |out: &Vec<u8>| taken + out.len() as u64;
         let is_optional = self.declared.is_optional;
         let values = match &self.values {
-            Values::Int32(values) => values.len(),
-            Values::Int64(values) => values.len(),
-            Values::Texts { rows, .. } => rows.len(),
+            Values::Numbers(values) => values.rows,
+            Values::Texts { rows, .. } => rows.rows,
         };
-        let rows = if is_optional { self.present.len() } else { values };
+        let rows = if is_optional { self.present.rows } else { values };
         let mut body = Vec::new();
         if is_optional {
             let mut levels = Vec::new();
-            hybrid(&self.present, 1, &mut levels);
+            match self.present.same() {
+                Some(present) => run(rows as u64, present, 1, &mut levels),
+                None => hybrid(&self.present.each, 1, &mut levels),
+            }
             body.extend_from_slice(&(levels.len() as u32).to_le_bytes());
             body.extend_from_slice(&levels);
         }
         let mut dictionary = Vec::new();
         let mut entries = 0;
         match &mut self.values {
-            Values::Int32(values) => {
-                match values.split_first() {
-                    Some((first, rest)) if rest.iter().all(|other| other == first) => {
-                        dictionary.extend_from_slice(&first.to_le_bytes());
+            Values::Numbers(values) => {
+                let is_narrow = self.declared.kind == Kind::Int32;
+                match values.same() {
+                    Some(same) => {
+                        let bytes = same.to_le_bytes();
+                        dictionary.extend_from_slice(if is_narrow { &bytes[..4] } else { &bytes });
                         entries = 1;
                     }
-                    _ => values.iter().for_each(|one| body.extend_from_slice(&one.to_le_bytes())),
-                }
-                values.clear();
-            }
-            Values::Int64(values) => {
-                match values.split_first() {
-                    Some((first, rest)) if rest.iter().all(|other| other == first) => {
-                        dictionary.extend_from_slice(&first.to_le_bytes());
-                        entries = 1;
-                    }
-                    _ => values.iter().for_each(|one| body.extend_from_slice(&one.to_le_bytes())),
+                    None if values.rows > 0 => differences(&values.each, is_narrow, &mut body),
+                    None => {}
                 }
                 values.clear();
             }
@@ -312,7 +364,7 @@ impl Column {
                 if entries > 1 {
                     let width = (usize::BITS - (entries - 1).leading_zeros()) as u8;
                     body.push(width);
-                    hybrid(rows, width, &mut body);
+                    hybrid(&rows.each, width, &mut body);
                 }
                 numbers.clear();
                 texts.clear();
@@ -332,7 +384,11 @@ impl Column {
             place
         });
         let data = at(out);
-        let encoding = if dictionary.is_some() { RLE_DICTIONARY } else { PLAIN };
+        let encoding = match (&dictionary, values) {
+            (Some(_), _) => RLE_DICTIONARY,
+            (None, 0) => PLAIN,
+            (None, _) => DELTA_BINARY_PACKED,
+        };
         let mut head = Thrift::default();
         head.i32(1, rows as i64).i32(2, encoding).i32(3, RLE).i32(4, RLE);
         page(DATA_PAGE, 5, &head.end(), &body, out);
@@ -347,7 +403,9 @@ impl Chunk {
         let first = dictionary.unwrap_or(*data);
         let mut column = Thrift::default();
         column.i32(1, declared.stored());
-        column.i32s(2, &[PLAIN, RLE, RLE_DICTIONARY]).texts(3, &[declared.name]);
+        column
+            .i32s(2, &[PLAIN, RLE, DELTA_BINARY_PACKED, RLE_DICTIONARY])
+            .texts(3, &[declared.name]);
         column.i32(4, 0).i64(5, *rows).i64(6, *bytes).i64(7, *bytes).i64(9, *data);
         if let Some(dictionary) = dictionary {
             column.i64(11, *dictionary);
@@ -366,217 +424,9 @@ fn page(kind: i64, field: u8, head: &[u8], body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(body);
 }
 
-/// Numbers of `width` bits as runs of equal ones and, in groups of eight, as bits.
-fn hybrid(numbers: &[u32], width: u8, out: &mut Vec<u8>) {
-    let mut rest = numbers;
-    let mut apart: Vec<u32> = Vec::new();
-    while let Some(first) = rest.first() {
-        let equal = rest.iter().take_while(|other| *other == first).count();
-        // A run begins where the groups before it are full.
-        let missing = (8 - apart.len() % 8) % 8;
-        if equal >= missing + 8 {
-            apart.extend_from_slice(&rest[..missing]);
-            packed(&mut apart, width, out);
-            run((equal - missing) as u64, *first, width, out);
-            rest = &rest[equal..];
-        } else {
-            apart.extend_from_slice(&rest[..equal]);
-            rest = &rest[equal..];
-        }
-    }
-    packed(&mut apart, width, out);
-}
-
-/// A run of equal numbers.
-fn run(count: u64, number: u32, width: u8, out: &mut Vec<u8>) {
-    varint(count << 1, out);
-    out.extend_from_slice(&number.to_le_bytes()[..usize::from(width.div_ceil(8))]);
-}
-
-/// Numbers as bits, the last group filled with zeros.
-fn packed(numbers: &mut Vec<u32>, width: u8, out: &mut Vec<u8>) {
-    if numbers.is_empty() {
-        return;
-    }
-    numbers.resize(numbers.len().next_multiple_of(8), 0);
-    varint((numbers.len() as u64 / 8) << 1 | 1, out);
-    let (mut bits, mut held) = (0_u64, 0);
-    for number in numbers.drain(..) {
-        bits |= u64::from(number) << held;
-        held += u32::from(width);
-        while held >= 8 {
-            out.push(bits as u8);
-            bits >>= 8;
-            held -= 8;
-        }
-    }
-}
-
-fn varint(mut number: u64, out: &mut Vec<u8>) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-/// A struct in Thrift's compact protocol, whose fields come in the order of their numbers.
-#[derive(Debug, Default)]
-struct Thrift {
-    bytes: Vec<u8>,
-    last: u8,
-}
-
-/// Types of the compact protocol.
-const TRUE: u8 = 1;
-const I32: u8 = 5;
-const I64: u8 = 6;
-const BINARY: u8 = 8;
-const LIST: u8 = 9;
-const STRUCT: u8 = 12;
-
-impl Thrift {
-    fn field(&mut self, number: u8, kind: u8) {
-        debug_assert!(number > self.last && number - self.last < 16, "fields come in order");
-        self.bytes.push((number - self.last) << 4 | kind);
-        self.last = number;
-    }
-
-    fn folded(&mut self, number: i64) {
-        varint(((number << 1) ^ (number >> 63)) as u64, &mut self.bytes);
-    }
-
-    fn i32(&mut self, field: u8, number: i64) -> &mut Self {
-        self.field(field, I32);
-        self.folded(number);
-        self
-    }
-
-    fn i64(&mut self, field: u8, number: u64) -> &mut Self {
-        self.field(field, I64);
-        // No file has 2^63 bytes or rows.
-        self.folded(number as i64);
-        self
-    }
-
-    fn yes(&mut self, field: u8) -> &mut Self {
-        self.field(field, TRUE);
-        self
-    }
-
-    fn text(&mut self, field: u8, text: &str) -> &mut Self {
-        self.field(field, BINARY);
-        self.bare_text(text);
-        self
-    }
-
-    fn bare_text(&mut self, text: &str) {
-        varint(text.len() as u64, &mut self.bytes);
-        self.bytes.extend_from_slice(text.as_bytes());
-    }
-
-    fn list(&mut self, field: u8, kind: u8, count: usize) {
-        self.field(field, LIST);
-        match count {
-            0..15 => self.bytes.push((count as u8) << 4 | kind),
-            _ => {
-                self.bytes.push(0xf0 | kind);
-                varint(count as u64, &mut self.bytes);
-            }
-        }
-    }
-
-    fn i32s(&mut self, field: u8, numbers: &[i64]) -> &mut Self {
-        self.list(field, I32, numbers.len());
-        numbers.iter().for_each(|number| self.folded(*number));
-        self
-    }
-
-    fn texts(&mut self, field: u8, texts: &[&str]) -> &mut Self {
-        self.list(field, BINARY, texts.len());
-        texts.iter().for_each(|text| self.bare_text(text));
-        self
-    }
-
-    fn structs(&mut self, field: u8, structs: &[Vec<u8>]) -> &mut Self {
-        self.list(field, STRUCT, structs.len());
-        structs.iter().for_each(|one| self.bytes.extend_from_slice(one));
-        self
-    }
-
-    fn inner(&mut self, field: u8, inner: &[u8]) -> &mut Self {
-        self.field(field, STRUCT);
-        self.bytes.extend_from_slice(inner);
-        self
-    }
-
-    fn end(mut self) -> Vec<u8> {
-        self.bytes.push(0);
-        self.bytes
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    fn number(from: &mut &[u8]) -> u64 {
-        let (mut number, mut shift) = (0, 0);
-        loop {
-            let byte = from[0];
-            *from = &from[1..];
-            number |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return number;
-            }
-            shift += 7;
-        }
-    }
-
-    /// What a reader makes of runs and bits.
-    fn read(mut from: &[u8], width: u8, count: usize) -> Vec<u32> {
-        let mut numbers = Vec::new();
-        while !from.is_empty() {
-            let head = number(&mut from);
-            if head & 1 == 0 {
-                let bytes = usize::from(width.div_ceil(8));
-                let mut word = [0; 4];
-                word[..bytes].copy_from_slice(&from[..bytes]);
-                from = &from[bytes..];
-                numbers.extend(std::iter::repeat_n(u32::from_le_bytes(word), (head >> 1) as usize));
-                continue;
-            }
-            for at in 0..(head >> 1) as usize * 8 {
-                let mut number = 0;
-                for bit in 0..usize::from(width) {
-                    let place = at * usize::from(width) + bit;
-                    number |= u32::from(from[place / 8] >> (place % 8) & 1) << bit;
-                }
-                numbers.push(number);
-            }
-            from = &from[(head >> 1) as usize * usize::from(width)..];
-        }
-        assert!(numbers.len() >= count && numbers.len() < count + 8);
-        numbers.truncate(count);
-        numbers
-    }
-
-    proptest! {
-        #[test]
-        fn runs_and_bits_read_back(
-            runs in proptest::collection::vec((any::<u32>(), 1_usize..40), 0..20),
-            width in 1_u8..=20,
-        ) {
-            let numbers: Vec<u32> = runs
-                .into_iter()
-                .flat_map(|(number, count)| vec![number & ((1 << width) - 1); count])
-                .collect();
-            let mut bytes = Vec::new();
-            hybrid(&numbers, width, &mut bytes);
-            prop_assert_eq!(read(&bytes, width, numbers.len()), numbers);
-        }
-    }
 
     #[test]
     fn a_file_begins_and_ends_as_it_should_however_it_is_taken() {

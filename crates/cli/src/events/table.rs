@@ -7,6 +7,7 @@ use falkon_core::result::{Outcome, Status};
 use falkon_core::task::{ExecutorId, Time};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The columns, in the order in which [`Tasks::add`] fills them. docs/events.md explains them.
@@ -47,8 +48,7 @@ const COLUMNS: [Declared; 26] = {
 /// Writes the table.
 pub(super) struct Tasks {
     table: Table,
-    /// By instance and first task.
-    commands: BTreeMap<u64, BTreeMap<u64, Arc<str>>>,
+    commands: Commands,
     executors: HashMap<ExecutorId, Arc<str>>,
     words: Words,
 }
@@ -57,6 +57,41 @@ pub(super) struct Tasks {
 struct Words {
     statuses: [Arc<str>; 3],
     outcomes: HashMap<&'static str, Arc<str>>,
+}
+
+/// The command of each submission.
+#[derive(Default)]
+struct Commands {
+    /// By instance and first task.
+    submitted: BTreeMap<u64, BTreeMap<u64, Arc<str>>>,
+    /// The one that was found last: its instance, its tasks, and the command. Tasks that end one
+    /// after another are often of one submission.
+    found: Option<(u64, Range<u64>, Arc<str>)>,
+}
+
+impl Commands {
+    fn add(&mut self, instance: u64, first: u64, command: Arc<str>) {
+        self.found = None;
+        self.submitted.entry(instance).or_default().insert(first, command);
+    }
+
+    fn forget(&mut self, instance: u64) {
+        self.found = None;
+        self.submitted.remove(&instance);
+    }
+
+    fn of(&mut self, instance: u64, task: u64) -> Option<&Arc<str>> {
+        let is_found =
+            |(of, tasks, _): &(u64, Range<u64>, _)| *of == instance && tasks.contains(&task);
+        if !self.found.as_ref().is_some_and(is_found) {
+            let submitted = self.submitted.get(&instance)?;
+            let (first, command) = submitted.range(..=task).next_back()?;
+            let behind = submitted.range(task.saturating_add(1)..).next();
+            let end = behind.map_or(u64::MAX, |(next, _)| *next);
+            self.found = Some((instance, *first..end, command.clone()));
+        }
+        self.found.as_ref().map(|(_, _, command)| command)
+    }
 }
 
 /// A number as the format has it, which has no larger ones than that.
@@ -73,7 +108,7 @@ impl Tasks {
         let statuses = ["done", "failed", "cancelled"].map(Arc::from);
         Tasks {
             table: Table::new(&COLUMNS),
-            commands: BTreeMap::new(),
+            commands: Commands::default(),
             executors: HashMap::new(),
             words: Words { statuses, outcomes: HashMap::new() },
         }
@@ -97,10 +132,10 @@ impl Tasks {
     pub(super) fn add(&mut self, event: &Event, names: &Names) {
         match &event.what {
             What::Submitted { instance, first, command, .. } => {
-                self.commands.entry(instance.0).or_default().insert(first.0, command.clone());
+                self.commands.add(instance.0, first.0, command.clone());
             }
             What::InstanceGone { instance, .. } => {
-                self.commands.remove(&instance.0);
+                self.commands.forget(instance.0);
             }
             What::ExecutorJoined { executor, name, .. } => {
                 self.executors.insert(*executor, name.clone());
@@ -112,8 +147,7 @@ impl Tasks {
 
     fn ended(&mut self, ended: &Ended, names: &Names) {
         let (instance, run) = (ended.run.instance.0, ended.run);
-        let commands = self.commands.get(&instance);
-        let command = commands.and_then(|all| all.range(..=run.first.0).next_back());
+        let command = self.commands.of(instance, run.first.0);
         let status = &self.words.statuses[match ended.outcome.status() {
             Status::Done => 0,
             Status::Failed => 1,
@@ -144,7 +178,7 @@ impl Tasks {
         row.number(signed(instance)).number(signed(run.first.0)).number(signed(run.count));
         row.text(Some(status)).number(code.map(i64::from)).number(signal.map(i64::from));
         row.text(outcome).number(upstream.and_then(signed));
-        row.text(command.map(|(_, command)| command));
+        row.text(command);
         row.number(ended.executor.and_then(|id| signed(id.0))).text(name);
         row.number(Some(i64::from(ended.attempts))).number(micros(ended.queued));
         row.number(ran(micros(ended.dispatched))).number(ran(micros(ended.started)));
