@@ -39,8 +39,8 @@ const WATCH_MS: u64 = 250;
 const WRITTEN_BYTES_MAX: u64 = 256 << 10;
 /// Time after which it is with the next bytes: others write there too.
 const WRITTEN_MS_MAX: u64 = 100;
-/// A block of the ballast where the file system cannot allocate.
-static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+/// Bytes of the ballast that are written together where the file system cannot allocate.
+const BLOCK_BYTES: usize = 1 << 16;
 
 /// The latest measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,10 +156,11 @@ fn allocate(file: &File, from: u64, to: u64) -> io::Result<()> {
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
         done => return Ok(done?),
     }
+    let zeros = vec![0; BLOCK_BYTES];
     let mut at = from;
     while at < to {
-        let length = (ZEROS.len() as u64).min(to - at);
-        file.write_all_at(&ZEROS[..length as usize], at)?;
+        let length = (BLOCK_BYTES as u64).min(to - at);
+        file.write_all_at(&zeros[..length as usize], at)?;
         at += length;
     }
     file.sync_data()

@@ -49,6 +49,26 @@ impl Slurm {
     }
 }
 
+/// What Slurm says of itself is shown when a test fails.
+impl Drop for Slurm {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let log = self.site.text("slurm/log/slurmctld.log");
+        let asked: [(&str, &[&str]); 3] = [
+            ("squeue", &["--long"]),
+            ("sinfo", &["--Node", "--long"]),
+            ("tail", &["-n", "40", &log]),
+        ];
+        for (program, args) in asked {
+            let said = self.site.program(program).args(args).output();
+            let said = said.map(|said| String::from_utf8_lossy(&said.stdout).into_owned());
+            eprintln!("{program}:\n{}", said.unwrap_or_else(|error| error.to_string()));
+        }
+    }
+}
+
 #[trial]
 fn nodes_of_slurm_come_and_go_with_the_tasks() {
     let mut slurm = Slurm::start("3");
