@@ -11,7 +11,7 @@ use falkon_net::secure::{AccessFile, Role, Session};
 use falkon_trials::trial;
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, PROTOCOL_VERSION_OLDEST};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
@@ -49,7 +49,9 @@ pub(crate) fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
         match stream.read(&mut chunk) {
             Ok(0) => return bytes,
             Ok(count) => bytes.extend_from_slice(&chunk[..count]),
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return bytes,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return bytes,
+            // A process that stood still: reads with a timeout are not resumed by the kernel.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => panic!("the connection is still open: {error}"),
         }
     }
