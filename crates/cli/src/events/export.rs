@@ -39,15 +39,21 @@ pub(crate) struct ExportArgs {
     output: Option<PathBuf>,
 }
 
-/// Why events cannot be exported.
+/// Events cannot be written.
 #[derive(Debug, thiserror::Error)]
-enum ExportError {
-    /// They cannot be read.
-    #[error(transparent)]
+#[error("cannot write events to {place}: {error}")]
+struct ExportError {
+    place: String,
+    error: io::Error,
+}
+
+/// Why an export ends before its end.
+#[derive(Debug)]
+enum Stopped {
+    /// Events cannot be read.
     Source(SourceError),
     /// They cannot be written.
-    #[error("cannot write events: {0}")]
-    Write(#[source] io::Error),
+    Write(io::Error),
 }
 
 /// What an export makes of events.
@@ -106,21 +112,21 @@ pub(crate) fn export(args: ExportArgs) -> Exit {
     let mut refused = None;
     let fill = |out: &mut dyn Write| match export_to(source, format, &runtime, out) {
         Ok(()) => Ok(()),
-        Err(ExportError::Write(error)) => Err(error),
-        Err(ExportError::Source(error)) => {
+        Err(Stopped::Write(error)) => Err(error),
+        Err(Stopped::Source(error)) => {
             refused = Some(error);
             Err(io::Error::other("events cannot be read"))
         }
     };
-    let written = match &args.output {
-        Some(path) => named_file::write_with(path, |file| fill(file)),
-        None => fill(&mut io::stdout().lock()),
+    let (written, place) = match &args.output {
+        Some(path) => (named_file::write_with(path, |file| fill(file)), path.display().to_string()),
+        None => (fill(&mut io::stdout().lock()), "standard output".to_owned()),
     };
     match (written, refused) {
         (_, Some(error)) => error.exit(),
         (Ok(()), None) => Exit::Success,
         (Err(error), None) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Success,
-        (Err(error), None) => Exit::failure(ExportError::Write(error)),
+        (Err(error), None) => Exit::failure(ExportError { place, error }),
     }
 }
 
@@ -129,9 +135,9 @@ fn export_to(
     mut format: Format,
     runtime: &Runtime,
     out: &mut dyn Write,
-) -> Result<(), ExportError> {
+) -> Result<(), Stopped> {
     let mut names = Names::default();
-    while let Some(block) = runtime.block_on(source.next()).map_err(ExportError::Source)? {
+    while let Some(block) = runtime.block_on(source.next()).map_err(Stopped::Source)? {
         let is_whole = block.each(|event| {
             names.learn(&event);
             if !block.repeats {
@@ -139,14 +145,14 @@ fn export_to(
             }
         });
         if !is_whole {
-            return Err(ExportError::Source(SourceError::Unknown));
+            return Err(Stopped::Source(SourceError::Unknown));
         }
-        format.write(out, false).map_err(ExportError::Write)?;
+        format.write(out, false).map_err(Stopped::Write)?;
     }
     match &mut format {
         Format::Perfetto(trace) => trace.end(),
         Format::Parquet(tasks) => tasks.end(),
         Format::Jsonl(_) => {}
     }
-    format.write(out, true).and_then(|()| out.flush()).map_err(ExportError::Write)
+    format.write(out, true).and_then(|()| out.flush()).map_err(Stopped::Write)
 }
