@@ -25,7 +25,7 @@ from shares import FALKON, falkon, start
 
 SLOTS, NODE_MIB = 16, 8192
 MEDIAN_MIB, SIGMA = 192, 0.5
-# What an interpreter has beside the task's own memory, and a limit beyond what was measured.
+# The memory of an interpreter beside the bytes that it fills, rounded up.
 INTERPRETER_MIB = 24
 FILL = "import sys, time; began = time.monotonic(); held = b'x' * (int(sys.argv[1]) << 20); " \
        "time.sleep(max(0, float(sys.argv[2]) - time.monotonic() + began))"

@@ -294,7 +294,7 @@ def main():
                     file.write('{"command":["@sleep","0.000%03d"]}\n' % (100 + at % 900))
         for number in range(args.rounds):
             one = {}
-            # By turns: a machine that gets slower would make one of them the slower.
+            # Both take turns to be first: the machine may get slower within a round.
             for name, is_watched in sorted([("alone", False), ("watched", True)], reverse=number % 2 == 1):
                 place = os.path.join(directory, "%s-%d" % (name, number))
                 os.mkdir(place)

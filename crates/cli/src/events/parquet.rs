@@ -57,13 +57,13 @@ pub(super) struct Declared {
     pub(super) is_optional: bool,
 }
 
-/// What the rows of a group have in one place, of which most columns have the same in all: then
-/// that is held once.
+/// The values of one column in the rows of a group. While all rows have the same value, it is held
+/// once.
 #[derive(Debug, Default)]
 struct Series<T> {
     rows: usize,
     first: T,
-    /// What each row has, once rows differ.
+    /// The value of each row, once rows differ.
     each: Vec<T>,
 }
 
@@ -84,12 +84,12 @@ impl<T: Copy + PartialEq> Series<T> {
         self.rows += 1;
     }
 
-    /// What the last row has.
+    /// The value of the last row.
     fn last(&self) -> Option<T> {
         self.each.last().copied().or((self.rows > 0).then_some(self.first))
     }
 
-    /// What all rows have, if they have the same.
+    /// The value of all rows, if they have the same.
     fn same(&self) -> Option<T> {
         (self.rows > 0 && self.each.is_empty()).then_some(self.first)
     }

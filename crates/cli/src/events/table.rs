@@ -64,8 +64,8 @@ struct Words {
 struct Commands {
     /// By instance and first task.
     submitted: BTreeMap<u64, BTreeMap<u64, Arc<str>>>,
-    /// The one that was found last: its instance, its tasks, and the command. Tasks that end one
-    /// after another are often of one submission.
+    /// The submission that was looked up last: its instance, its tasks and its command. Tasks that
+    /// end one after another are often of the same submission.
     found: Option<(u64, Range<u64>, Arc<str>)>,
 }
 

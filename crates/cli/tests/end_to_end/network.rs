@@ -50,7 +50,7 @@ pub(crate) fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
             Ok(0) => return bytes,
             Ok(count) => bytes.extend_from_slice(&chunk[..count]),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return bytes,
-            // A process that stood still: reads with a timeout are not resumed by the kernel.
+            // The kernel does not resume a read with a timeout after the process was stopped.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => panic!("the connection is still open: {error}"),
         }

@@ -1,4 +1,4 @@
-//! How values are written: as runs, as bits, and as differences.
+//! Encodings of values: runs, bits and differences.
 //!
 //! The encodings are those of <https://parquet.apache.org/docs/file-format/data-pages/encodings/>.
 
@@ -52,8 +52,8 @@ fn packed(numbers: &mut Vec<u32>, width: u8, out: &mut Vec<u8>) {
 const BLOCK_NUMBERS: usize = 128;
 const PART_NUMBERS: usize = 32;
 
-/// Numbers of 64 or of 32 bits as differences, of which each part of a block has as many bits as
-/// its largest needs beyond the smallest of the block.
+/// Numbers of 64 or of 32 bits as differences to the number before. A block states its smallest
+/// difference; each part of it has the width of its largest, less that smallest one.
 pub(super) fn differences(numbers: &[i64], is_narrow: bool, out: &mut Vec<u8>) {
     let parts = (BLOCK_NUMBERS / PART_NUMBERS) as u64;
     varint(BLOCK_NUMBERS as u64, out);
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// What a reader makes of runs and bits.
+    /// Reads runs and bits, as the specification says.
     fn read(mut from: &[u8], width: u8, count: usize) -> Vec<u32> {
         let mut numbers = Vec::new();
         while !from.is_empty() {
@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    /// What a reader makes of differences.
+    /// Reads differences, as the specification says.
     fn added(mut from: &[u8], is_narrow: bool) -> Vec<i64> {
         let unfold = |number: u64| (number >> 1) as i64 ^ -((number & 1) as i64);
         let (block, parts) = (number(&mut from), number(&mut from) as usize);

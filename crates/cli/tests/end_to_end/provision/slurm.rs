@@ -49,7 +49,7 @@ impl Slurm {
     }
 }
 
-/// What Slurm says of itself is shown when a test fails.
+/// A failed test shows the state and the log of its Slurm.
 impl Drop for Slurm {
     fn drop(&mut self) {
         if !std::thread::panicking() {
