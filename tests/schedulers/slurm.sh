@@ -71,7 +71,7 @@ InactiveLimit=0
 MinJobAge=300
 SlurmdTimeout=60
 SlurmctldTimeout=60
-MessageTimeout=2
+MessageTimeout=10
 PropagateResourceLimits=NONE
 SlurmdParameters=config_overrides
 CONF
