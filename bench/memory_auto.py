@@ -17,11 +17,10 @@ import os
 import platform
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 
-from shares import FALKON, falkon, start
+from shares import falkon, node
 
 SLOTS, NODE_MIB = 16, 8192
 MEDIAN_MIB, SIGMA = 192, 0.5
@@ -65,16 +64,8 @@ def measure(tasks):
         with tempfile.TemporaryDirectory(prefix="falkon-memory-") as directory:
             path = os.path.join(directory, "tasks.jsonl")
             write(path, tasks, claims)
-            dispatcher, access = start(directory)
-            executor = subprocess.Popen(
-                [FALKON, "executor", "--access", access, "--slots", str(SLOTS), "--memory", "%dMiB" % NODE_MIB],
-                stderr=subprocess.DEVNULL)
-            try:
+            with node(directory, "--slots", str(SLOTS), "--memory", "%dMiB" % NODE_MIB) as access:
                 found[name] = makespan(access, path)
-            finally:
-                for process in (executor, dispatcher):
-                    process.terminate()
-                    process.wait()
     return found
 
 

@@ -9,6 +9,7 @@ count: nothing is known of their run times yet.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -41,6 +42,19 @@ def start(directory):
     return dispatcher, access
 
 
+@contextlib.contextmanager
+def node(directory, *options):
+    """A dispatcher with one executor, and how its clients find it."""
+    dispatcher, access = start(directory)
+    executor = subprocess.Popen([FALKON, "executor", "--access", access, *options], stderr=subprocess.DEVNULL)
+    try:
+        yield access
+    finally:
+        for process in (executor, dispatcher):
+            process.kill()
+            process.wait()
+
+
 def falkon(command, access, *args):
     ran = subprocess.run([FALKON, command, "--access", access, *args],
                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
@@ -60,10 +74,7 @@ def given(results, begun, ended):
 
 def measure(seconds, slots):
     with tempfile.TemporaryDirectory(prefix="falkon-shares-") as directory:
-        dispatcher, access = start(directory)
-        executor = subprocess.Popen([FALKON, "executor", "--access", access, "--slots", str(slots)],
-                                    stderr=subprocess.DEVNULL)
-        try:
+        with node(directory, "--slots", str(slots)) as access:
             ids, begun = {}, time.time()
             for name, (task_seconds, command) in COMMANDS.items():
                 count = int(slots * seconds / task_seconds) + slots
@@ -72,11 +83,6 @@ def measure(seconds, slots):
             ended = time.time()
             return {name: given(falkon("results", access, "--json", "--no-wait", found), begun, ended)
                     for name, found in ids.items()}
-        finally:
-            executor.kill()
-            dispatcher.kill()
-            executor.wait()
-            dispatcher.wait()
 
 
 def main():

@@ -60,6 +60,9 @@ pub(super) fn differences(numbers: &[i64], is_narrow: bool, out: &mut Vec<u8>) {
     varint(parts, out);
     varint(numbers.len() as u64, out);
     let mut before = numbers.first().copied().unwrap_or(0);
+    if is_narrow {
+        before = i64::from(before as i32);
+    }
     varint(folded(before), out);
     let mut block = [0_u64; BLOCK_NUMBERS];
     for numbers in numbers.get(1..).unwrap_or_default().chunks(BLOCK_NUMBERS) {
