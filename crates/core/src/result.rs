@@ -536,6 +536,14 @@ impl Counts {
             Status::Cancelled => self.cancelled += count,
         }
     }
+
+    /// Counts the tasks that ended according to `other`.
+    pub fn add_ended(&mut self, other: &Counts) {
+        self.done += other.done;
+        self.failed += other.failed;
+        self.cancelled += other.cancelled;
+    }
+
     /// Counts `count` tasks that ended with `status` off again.
     pub fn unend(&mut self, status: Status, count: u64) {
         match status {

@@ -47,9 +47,8 @@ impl RunSet {
             return 0;
         }
         // Most often a run grows at its end, which needs no other place.
-        let touched = self.runs.range(start..=end).next().is_some();
-        if !touched
-            && let Some((_, until)) = self.runs.range_mut(..start).next_back()
+        if let Some((begin, until)) = self.runs.range_mut(..=end).next_back()
+            && *begin < start
             && *until == start
         {
             *until = end;
@@ -81,17 +80,23 @@ impl RunSet {
     /// Removes `count` numbers from `first` on. Returns how many were there.
     pub fn remove(&mut self, first: u64, count: u64) -> u64 {
         let end = first.saturating_add(count);
+        if first >= end {
+            return 0;
+        }
         let mut removed = 0;
-        let overlapping: Vec<(u64, u64)> = self.overlapping(first, end);
-        for (start, until) in overlapping {
-            self.runs.remove(&start);
+        while let Some((&start, until)) = self.runs.range_mut(..end).next_back()
+            && *until > first
+        {
+            let whole = *until;
             if start < first {
-                self.runs.insert(start, first);
+                *until = first;
+            } else {
+                self.runs.remove(&start);
             }
-            if until > end {
-                self.runs.insert(end, until);
+            if whole > end {
+                self.runs.insert(end, whole);
             }
-            removed += until.min(end) - start.max(first);
+            removed += whole.min(end) - start.max(first);
         }
         self.len -= removed;
         removed

@@ -37,6 +37,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+/// How long what has happened waits with the driver for more, in microseconds, and how many bytes
+/// of it do: to wake the thread that writes costs as much as a task.
+const GATHER_MICROS: u64 = 50_000;
+const GATHER_BYTES: u64 = 64 << 10;
 /// How long events wait for others before they are written.
 const FLUSH: Duration = Duration::from_millis(200);
 /// How long a reader waits for what has happened to be written.
@@ -83,7 +87,7 @@ enum Item {
     What(What),
 }
 
-/// What happened in a round of the driver, and the bytes that it takes, about.
+/// What happened in some rounds of the driver, and the bytes that it takes, about.
 #[derive(Debug)]
 struct Round {
     items: Vec<(Time, Item)>,
@@ -110,10 +114,12 @@ pub(super) struct Answer {
 #[derive(Debug)]
 pub(super) struct Events {
     dir: PathBuf,
+    /// What has not been passed on, and when its first item was taken.
     round: Vec<(Time, Item)>,
+    since: Option<Time>,
     /// Where the records of the current act begin in it.
     act: usize,
-    /// Bytes that this round takes, and how many events it has, about.
+    /// Bytes that it takes, and how many events it has, about.
     round_bytes: u64,
     round_events: u64,
     /// Events that were left out since the last that were not.
@@ -154,6 +160,7 @@ impl Events {
         let mut events = Events {
             dir: options.dir.clone(),
             round: Vec::new(),
+            since: None,
             act: 0,
             round_bytes: 0,
             round_events: 0,
@@ -170,7 +177,7 @@ impl Events {
         for view in core.instance_views() {
             events.what(now, What::created(view.id(), view.options()));
         }
-        events.end_round();
+        events.pass_on();
         Ok(events)
     }
 
@@ -179,11 +186,15 @@ impl Events {
         let Some((item, bytes, events)) = item_of(record) else { return };
         self.round_bytes += bytes;
         self.round_events += events;
+        self.since.get_or_insert(now);
         self.round.push((now, item));
     }
 
     /// Ends an act of the core, with what happened and is in none of its records.
     pub(super) fn end_act(&mut self, now: Time, happenings: Vec<What>) {
+        if !happenings.is_empty() {
+            self.since.get_or_insert(now);
+        }
         self.round_bytes += RECORD_BYTES * happenings.len() as u64;
         self.round_events += happenings.len() as u64;
         let items = happenings.into_iter().map(|what| (now, Item::What(what)));
@@ -196,8 +207,22 @@ impl Events {
         self.end_act(now, vec![what]);
     }
 
+    /// When what was taken is to be passed on.
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.since.map(|since| since.after(GATHER_MICROS))
+    }
+
+    /// Ends a round: passes on what was taken, if it is much or has waited.
+    pub(super) fn end_round(&mut self, now: Time) {
+        let is_due = self.poll_timeout().is_some_and(|due| due <= now);
+        if is_due || self.round_bytes >= GATHER_BYTES {
+            self.pass_on();
+        }
+    }
+
     /// Passes on what was taken.
-    pub(super) fn end_round(&mut self) {
+    fn pass_on(&mut self) {
+        self.since = None;
         if self.round.is_empty() {
             return;
         }
@@ -237,7 +262,7 @@ impl Events {
         // Who begins to read sees all that has happened; who goes on has it soon.
         let mut written = None;
         if from.is_none() {
-            self.end_round();
+            self.pass_on();
             let (reader, said) = channel();
             let given = self.rounds.as_ref().map(|rounds| rounds.send(Given::Reader(reader)));
             written = given.map(|_| said);
@@ -268,7 +293,7 @@ impl Events {
 
     /// Has everything written, as far as the disk lets it.
     pub(super) fn close(&mut self) {
-        self.end_round();
+        self.pass_on();
         self.rounds = None;
         // A disk that does not answer keeps nobody from ending.
         let _ = self.ended.recv_timeout(CLOSE);

@@ -364,6 +364,7 @@ impl Driver {
             let takes_in = self.takes_in();
             let own = self.core.poll_timeout().map(|(at, _)| at);
             let own = own.into_iter().chain(self.audit.poll_timeout());
+            let own = own.chain(self.events.as_ref().and_then(Events::poll_timeout));
             let due = own.chain(self.provision.as_ref().and_then(Provision::due));
             let acks = self.acks.poll_timeout().filter(|_| self.retry_at.is_none());
             let due = due.chain(acks.map(|(at, _)| at)).min().map(|at| self.clock.instant(at));
@@ -421,7 +422,7 @@ impl Driver {
             self.audit.end_round(self.clock.now(), &self.log);
             self.provide(busy);
             if let Some(events) = &mut self.events {
-                events.end_round();
+                events.end_round(now);
             }
             match self.commit() {
                 Committed::Written => {}

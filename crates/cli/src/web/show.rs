@@ -206,8 +206,7 @@ fn failure(class: &FailureClass, group: &FailureGroup, names: &Names) -> Value {
 pub(super) fn history(known: &Known, scale: usize, since: f64) -> Value {
     let micros = SCALES_MICROS[scale];
     let kept = known.history.intervals(scale);
-    let kept: Vec<(Time, Interval)> =
-        kept.filter(|(at, _)| seconds(*at) >= since).map(|(at, of)| (at, *of)).collect();
+    let kept: Vec<(Time, Interval)> = kept.filter(|(at, _)| seconds(*at) >= since).collect();
     let column = |of: fn(&Interval) -> f64| -> Vec<f64> {
         kept.iter().map(|(_, interval)| of(interval)).collect()
     };

@@ -20,8 +20,10 @@ use std::collections::BTreeMap;
 const CELL_SHIFT_MIN: u32 = 8;
 /// Cells are no longer than that.
 const CELL_SHIFT_MAX: u32 = 62;
-/// Cells that wait to be merged into lanes, which is cheap for many at a time.
+/// Cells that wait to be merged into what lanes have, which is cheap for many at a time: of all
+/// lanes, and of one, where a further cell may have to be put between them.
 const FRESH_CELLS_MAX: usize = 16_384;
+const LANE_FRESH_CELLS_MAX: usize = 512;
 
 /// How much ran on each executor over time.
 #[derive(Debug, Clone)]
@@ -30,10 +32,10 @@ pub struct Densities {
     /// Cells have `1 << shift` microseconds.
     shift: u32,
     lanes: BTreeMap<ExecutorId, Lane>,
-    /// Bytes of the lanes.
+    /// Bytes of the lanes, without their fresh cells.
     bytes: usize,
-    /// Cells that are not in lanes yet, by their number.
-    fresh: BTreeMap<(ExecutorId, u64), Cell>,
+    /// Fresh cells of the lanes.
+    fresh: usize,
     /// Executors up to this one have no lane any more, or never had one.
     dropped: Option<ExecutorId>,
 }
@@ -78,7 +80,7 @@ impl Densities {
             shift: CELL_SHIFT_MIN,
             lanes: BTreeMap::new(),
             bytes: 0,
-            fresh: BTreeMap::new(),
+            fresh: 0,
             dropped: None,
         }
     }
@@ -111,6 +113,7 @@ impl Densities {
             let Some(gone) = gone else { return };
             if let Some(lane) = self.lanes.remove(&gone) {
                 self.bytes -= lane.bytes();
+                self.fresh -= lane.fresh_cells();
             }
             self.dropped = self.dropped.max(Some(gone));
         }
@@ -124,36 +127,36 @@ impl Densities {
     }
 
     fn ended(&mut self, ended: &Ended) {
-        let Some(executor) = ended.executor.filter(|id| self.lanes.contains_key(id)) else {
-            return;
-        };
+        let Some(lane) = ended.executor.and_then(|id| self.lanes.get_mut(&id)) else { return };
         let tasks = ended.run.count;
         let failed = if ended.outcome.status() == Status::Done { 0 } else { tasks };
+        let shift = self.shift;
         let edges = |at: Time| {
-            let micros = at.0 & ((1 << self.shift) - 1);
+            let micros = at.0 & ((1 << shift) - 1);
             Edges { runs: 1, tasks, failed, micros: u128::from(micros) * u128::from(tasks) }
         };
         let started = ended.started.min(ended.ended);
-        let (starts, ends) = (edges(started), edges(ended.ended));
-        self.fresh.entry((executor, started.0 >> self.shift)).or_default().started.add(&starts);
-        self.fresh.entry((executor, ended.ended.0 >> self.shift)).or_default().ended.add(&ends);
-        if self.fresh.len() > FRESH_CELLS_MAX {
+        let before = lane.fresh_cells();
+        lane.fresh(started.0 >> shift).started.add(&edges(started));
+        lane.fresh(ended.ended.0 >> shift).ended.add(&edges(ended.ended));
+        self.fresh += lane.fresh_cells() - before;
+        if lane.fresh_cells() > LANE_FRESH_CELLS_MAX {
+            self.fresh -= lane.fresh_cells();
+            self.bytes -= lane.bytes();
+            lane.merge();
+            self.bytes += lane.bytes();
+        }
+        if self.fresh > FRESH_CELLS_MAX || self.bytes > self.bytes_max {
             self.merge();
         }
     }
 
-    /// Merges fresh cells into lanes, and makes cells longer until lanes fit into their bound.
+    /// Merges all fresh cells, and makes cells longer until lanes fit into their bound.
     fn merge(&mut self) {
-        let mut fresh = std::mem::take(&mut self.fresh).into_iter().peekable();
-        while let Some(((executor, number), cell)) = fresh.next() {
-            let mut cells = vec![(number, cell)];
-            while let Some(((_, number), cell)) = fresh.next_if(|((of, _), _)| *of == executor) {
-                cells.push((number, cell));
-            }
-            // A lane that was dropped meanwhile takes nothing.
-            let Some(lane) = self.lanes.get_mut(&executor) else { continue };
+        self.fresh = 0;
+        for lane in self.lanes.values_mut().filter(|lane| lane.fresh_cells() > 0) {
             self.bytes -= lane.bytes();
-            lane.merge(cells);
+            lane.merge();
             self.bytes += lane.bytes();
         }
         while self.bytes > self.bytes_max && self.shift < CELL_SHIFT_MAX {

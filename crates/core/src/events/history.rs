@@ -45,8 +45,35 @@ pub struct Processors {
     pub ran: u128,
 }
 
+impl Interval {
+    /// Adds what happened in a part of it.
+    fn add(&mut self, part: &Interval) {
+        self.submitted += part.submitted;
+        self.ended.add_ended(&part.ended);
+        self.staging_micros += part.staging_micros;
+        self.usage.add(&part.usage);
+        self.processors.add(&part.processors);
+    }
+
+    /// Tasks ended in it.
+    fn end(&mut self, ended: &Ended) {
+        let count = ended.run.count;
+        self.ended.end(ended.outcome.status(), count);
+        self.staging_micros += u128::from(ended.staging_micros) * u128::from(count);
+        self.usage.add(&ended.usage);
+    }
+}
+
 impl Processors {
-    fn add(&mut self, levels: &Levels, micros: u64) {
+    fn add(&mut self, other: &Processors) {
+        self.offered += other.offered;
+        self.taken += other.taken;
+        self.idle_while_waiting += other.idle_while_waiting;
+        self.ran += other.ran;
+    }
+
+    /// Things were like that for some time.
+    fn last(&mut self, levels: &Levels, micros: u64) {
         let offered = u128::from(levels.cpus_milli);
         let taken = levels.assigned_milli.min(offered);
         let micros = u128::from(micros);
@@ -127,6 +154,23 @@ impl Scale {
     }
 }
 
+/// Most of what happens has begun and ended within the second: it is added up once, not at each
+/// scale.
+#[derive(Debug, Clone, Default)]
+struct Recent {
+    /// The last interval of the finest scale, which is in the last of each other.
+    from: Time,
+    until: Time,
+    /// What happened in it and is not in the scales.
+    sums: Interval,
+}
+
+impl Recent {
+    fn has(&self, at: Time) -> bool {
+        self.from <= at && at < self.until
+    }
+}
+
 /// How a run went over time.
 #[derive(Debug, Clone)]
 pub struct History {
@@ -134,6 +178,7 @@ pub struct History {
     levels: Levels,
     /// Up to when levels are accounted for.
     until: Option<Time>,
+    recent: Recent,
     scales: [Scale; SCALES_MICROS.len()],
 }
 
@@ -141,7 +186,13 @@ impl Default for History {
     fn default() -> History {
         let scale = |micros| Scale { micros, first: 0, intervals: VecDeque::new() };
         let scales = SCALES_MICROS.map(scale);
-        History { tally: Tally::default(), levels: Levels::default(), until: None, scales }
+        History {
+            tally: Tally::default(),
+            levels: Levels::default(),
+            until: None,
+            recent: Recent::default(),
+            scales,
+        }
     }
 }
 
@@ -171,11 +222,10 @@ impl History {
                 self.tally.executors.clear();
                 let queued = self.tally.instances.values().map(|one| one.queued()).sum();
                 self.levels = Levels { queued, ..Levels::default() };
-                self.show_levels();
                 return;
             }
             What::Submitted { count, .. } => {
-                self.each(event.at, |interval| interval.submitted += count);
+                self.at(event.at, |interval| interval.submitted += count);
             }
             What::Ended(ended) => self.ended(event.at, ended),
             _ => {}
@@ -190,21 +240,38 @@ impl History {
             // Nothing more happens to it, and instances come and go for ever.
             self.tally.forget(*instance);
         }
-        self.show_levels();
     }
 
     /// Time has gone on to `now` without another event.
     pub fn advance(&mut self, now: Time) {
-        if self.until == Some(now) {
+        let since = self.until.unwrap_or(now);
+        if self.recent.has(now) {
+            self.recent.sums.processors.last(&self.levels, now.since(since));
+            self.until = Some(now.max(since));
             return;
         }
+        if now < since {
+            return;
+        }
+        self.add_recent();
         let levels = self.levels;
-        let since = self.until.unwrap_or(now);
         for scale in &mut self.scales {
             scale.advance(now, levels);
-            scale.spread(since, now, |interval, micros| interval.processors.add(&levels, micros));
+            scale.spread(since, now, |interval, micros| interval.processors.last(&levels, micros));
         }
-        self.until = Some(now.max(since));
+        self.until = Some(now);
+        let [finest, ..] = SCALES_MICROS;
+        let from = now.0 - now.0 % finest;
+        (self.recent.from, self.recent.until) = (Time(from), Time(from.saturating_add(finest)));
+    }
+
+    /// Adds what is not in the scales yet.
+    fn add_recent(&mut self) {
+        let sums = std::mem::take(&mut self.recent.sums);
+        for last in self.scales.iter_mut().filter_map(|scale| scale.intervals.back_mut()) {
+            last.add(&sums);
+            last.levels = self.levels;
+        }
     }
 
     /// What all events add up to, without the instances and executors that are gone.
@@ -215,31 +282,40 @@ impl History {
 
     /// The intervals of the scale at a place of [`SCALES_MICROS`], from the first to the last,
     /// which is not over: when each begins, and what happened in it.
-    pub fn intervals(&self, scale: usize) -> impl Iterator<Item = (Time, &Interval)> {
+    pub fn intervals(&self, scale: usize) -> impl Iterator<Item = (Time, Interval)> {
         let found = self.scales.get(scale).into_iter();
         found.flat_map(|scale| {
             let begins = (scale.first..).map(|number| Time(number * scale.micros));
-            begins.zip(&scale.intervals)
+            let last = scale.intervals.back().map(|last| {
+                let mut last = Interval { levels: self.levels, ..*last };
+                last.add(&self.recent.sums);
+                last
+            });
+            let earlier = scale.intervals.iter().take(scale.intervals.len().saturating_sub(1));
+            begins.zip(earlier.copied().chain(last))
         })
     }
 
-    fn each(&mut self, at: Time, mut change: impl FnMut(&mut Interval)) {
-        self.scales.iter_mut().filter_map(|scale| scale.at(at)).for_each(&mut change);
+    /// Changes the interval of a time, at each scale that has it.
+    fn at(&mut self, at: Time, mut change: impl FnMut(&mut Interval)) {
+        if self.recent.has(at) {
+            change(&mut self.recent.sums);
+        } else {
+            self.scales.iter_mut().filter_map(|scale| scale.at(at)).for_each(change);
+        }
     }
 
     fn ended(&mut self, at: Time, ended: &Ended) {
-        let count = ended.run.count;
-        let times = u128::from(count);
-        self.each(at, |interval| {
-            interval.ended.end(ended.outcome.status(), count);
-            interval.staging_micros += u128::from(ended.staging_micros) * times;
-            interval.usage.add(&ended.usage);
-        });
+        self.at(at, |interval| interval.end(ended));
         let milli = self.tally.all_milli(&ended.run);
+        let ran = |interval: &mut Interval, micros: u64| {
+            interval.processors.ran += u128::from(micros) * milli;
+        };
+        if self.recent.has(ended.started) && self.recent.has(ended.ended) {
+            ran(&mut self.recent.sums, ended.run_micros());
+            return;
+        }
         for scale in &mut self.scales {
-            let ran = |interval: &mut Interval, micros: u64| {
-                interval.processors.ran += u128::from(micros) * milli;
-            };
             scale.spread(ended.started, ended.ended, ran);
         }
     }
@@ -252,14 +328,6 @@ impl History {
                 (found.queued(), found.assigned(), found.assigned_milli())
             }
             _ => (0, 0, 0),
-        }
-    }
-
-    fn show_levels(&mut self) {
-        for scale in &mut self.scales {
-            if let Some(last) = scale.intervals.back_mut() {
-                last.levels = self.levels;
-            }
         }
     }
 }
@@ -296,64 +364,4 @@ fn instance_of(what: &What) -> Option<InstanceId> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::events::{Reserves, Run};
-    use crate::result::Outcome;
-    use crate::task::{ExecutorId, MILLI, Resources, TaskId};
-
-    /// Two tasks of two CPUs on an executor of eight: half of it has tasks, not a quarter.
-    #[test]
-    fn tasks_take_the_processors_that_they_reserve() {
-        let run = Run { instance: InstanceId(0), first: TaskId(0), count: 2 };
-        let executor = ExecutorId(1);
-        let at = |seconds: u64| Time(1_000_000_000 + seconds * 1_000_000);
-        let name: std::sync::Arc<str> = "node".into();
-        let joined = What::ExecutorJoined {
-            executor,
-            name,
-            capacity: Resources::cpus(8),
-            cache_bytes: 0,
-            allocation: None,
-        };
-        let command = "work".into();
-        let submitted =
-            What::Submitted { instance: run.instance, first: run.first, count: 2, command };
-        let (resources, nodes) = (Resources::cpus(2), 1);
-        let reserves = What::Reserves(Reserves { run, resources, nodes });
-        let ended = Ended {
-            run,
-            outcome: Outcome::Exit(0),
-            executor: Some(executor),
-            attempts: 1,
-            queued: at(0),
-            dispatched: at(0),
-            started: at(1),
-            ended: at(3),
-            staging_micros: 0,
-            usage: Usage::default(),
-            error: None,
-        };
-        let mut history = History::default();
-        for (seconds, what) in [
-            (0, joined),
-            (0, submitted),
-            (0, reserves),
-            (1, What::Assigned { run, executor, attempt: 1 }),
-            (3, What::Ended(ended)),
-        ] {
-            history.add(&Event { at: at(seconds), what });
-        }
-        history.advance(at(4));
-        let second = u128::from(MILLI) * 1_000_000;
-        let found: Vec<Processors> =
-            history.intervals(0).take(4).map(|(_, interval)| interval.processors).collect();
-        let of = |taken, ran, idle_while_waiting| Processors {
-            offered: 8 * second,
-            taken: taken * second,
-            idle_while_waiting: idle_while_waiting * second,
-            ran: ran * second,
-        };
-        assert_eq!(found, [of(0, 0, 8), of(4, 4, 0), of(4, 4, 0), of(0, 0, 0)]);
-    }
-}
+mod tests;

@@ -40,6 +40,11 @@ impl Reserved {
         found.map_or(u64::from(MILLI), |(_, (_, milli))| *milli)
     }
 
+    /// The slots that each task takes, in thousandths, if all take as many.
+    pub(super) fn each_milli(&self) -> Option<u64> {
+        self.rows.is_empty().then_some(u64::from(MILLI))
+    }
+
     /// The slots that all tasks of a run take together, in thousandths.
     #[must_use]
     pub fn all_milli(&self, run: &Run) -> u128 {

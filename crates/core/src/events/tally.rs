@@ -63,6 +63,12 @@ impl InstanceTally {
     /// Executors do not have these tasks any more. Returns how many they had.
     fn unassign(&mut self, run: &Run, reserved: &Reserved) -> u64 {
         let (first, count) = (run.first.0, run.count);
+        if let Some(each) = reserved.each_milli() {
+            let removed = self.assigned.remove(first, count);
+            let milli = u128::from(removed) * u128::from(each);
+            self.assigned_milli = self.assigned_milli.saturating_sub(milli);
+            return removed;
+        }
         for (first, count) in self.assigned.within(first, count) {
             let run = Run { first: TaskId(first), count, ..*run };
             self.assigned_milli = self.assigned_milli.saturating_sub(reserved.all_milli(&run));

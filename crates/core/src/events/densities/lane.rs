@@ -53,6 +53,9 @@ const CHUNK_CELLS_MAX: usize = 64;
 const CHUNK_BYTES: usize = size_of::<Chunk>() + 16;
 const LANE_BYTES: usize = 96;
 
+/// Fresh cells that are looked at one by one.
+const NEAR_CELLS: usize = 4;
+
 /// Cells in a row, which are decoded together.
 #[derive(Debug, Clone)]
 struct Chunk {
@@ -66,32 +69,55 @@ struct Chunk {
 pub(super) struct Lane {
     chunks: Vec<Chunk>,
     bytes: usize,
+    /// Cells that are to be merged into the chunks, in order.
+    fresh: Vec<(u64, Cell)>,
     /// The executor has gone.
     pub(super) is_gone: bool,
 }
 
 impl Default for Lane {
     fn default() -> Lane {
-        Lane { chunks: Vec::new(), bytes: LANE_BYTES, is_gone: false }
+        Lane { chunks: Vec::new(), bytes: LANE_BYTES, fresh: Vec::new(), is_gone: false }
     }
 }
 
 impl Lane {
-    /// The bytes that it takes, about.
+    /// The bytes that it takes, about, without its fresh cells.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The cells and their numbers.
+    /// How many fresh cells there are.
+    pub(super) fn fresh_cells(&self) -> usize {
+        self.fresh.len()
+    }
+
+    /// The fresh cell of a number.
+    pub(super) fn fresh(&mut self, number: u64) -> &mut Cell {
+        // Tasks end in the last cells, and most have started shortly before.
+        let last = self.fresh.iter().rev().take(NEAR_CELLS);
+        let place = match last.take_while(|(at, _)| *at > number).count() {
+            NEAR_CELLS => self.fresh.partition_point(|(at, _)| *at <= number),
+            behind => self.fresh.len() - behind,
+        };
+        let known = place.checked_sub(1).filter(|known| self.fresh[*known].0 == number);
+        let place = known.unwrap_or_else(|| {
+            self.fresh.insert(place, (number, Cell::default()));
+            place
+        });
+        &mut self.fresh[place].1
+    }
+
+    /// The cells and their numbers, without the fresh ones.
     pub(super) fn cells(&self) -> impl Iterator<Item = (u64, Cell)> + '_ {
         self.chunks.iter().flat_map(Chunk::cells)
     }
 
-    /// Adds cells, which are in order.
-    pub(super) fn merge(&mut self, fresh: Vec<(u64, Cell)>) {
+    /// Adds the fresh cells to the others.
+    pub(super) fn merge(&mut self) {
         let old = std::mem::take(&mut self.chunks);
         self.chunks.reserve(old.len() + 1);
-        let mut fresh = fresh.into_iter().peekable();
+        let mut fresh = std::mem::take(&mut self.fresh).into_iter().peekable();
         let mut old = old.into_iter().peekable();
         let mut has_chunks = true;
         while has_chunks {

@@ -87,9 +87,7 @@ impl Watched {
         let whole = self.history.intervals(SCALES_MICROS.len() - 1);
         let (mut ended, mut ran) = (Counts::default(), 0);
         for (_, interval) in whole {
-            ended.done += interval.ended.done;
-            ended.failed += interval.ended.failed;
-            ended.cancelled += interval.ended.cancelled;
+            ended.add_ended(&interval.ended);
             ran += interval.processors.ran;
         }
         assert_eq!(ended, self.ended, "the history has other ends");
@@ -97,7 +95,7 @@ impl Watched {
         let of_tally = of_tally * u128::from(MILLI);
         assert!(ran <= of_tally, "the history has {ran} thousandths of microseconds of {of_tally}");
         for (at, Interval { processors, .. }) in self.history.intervals(0) {
-            let Processors { offered, taken, idle_while_waiting, .. } = *processors;
+            let Processors { offered, taken, idle_while_waiting, .. } = processors;
             assert!(taken + idle_while_waiting <= offered, "{processors:?} at {at:?}");
         }
         let failed: u64 = self.failures.groups().map(|(_, group)| group.count).sum();
