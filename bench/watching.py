@@ -65,6 +65,14 @@ class Service:
         fields = pathlib.Path("/proc/%d/stat" % self.process.pid).read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) * TICK_S
 
+    def watching_s(self):
+        """Processor time of its thread that watches."""
+        for thread in pathlib.Path("/proc/%d/task" % self.process.pid).iterdir():
+            if (thread / "comm").read_text().strip() == "web":
+                fields = (thread / "stat").read_text().rsplit(")", 1)[1].split()
+                return (int(fields[11]) + int(fields[12])) * TICK_S
+        return 0
+
     def memory(self, key="VmRSS"):
         for line in pathlib.Path("/proc/%d/status" % self.process.pid).read_text().splitlines():
             if line.startswith(key + ":"):
@@ -243,6 +251,7 @@ def run(directory, array, distinct, tasks, is_watched):
         falkon("wait", *service.access, number)
         found["distinct_s"] = time.monotonic() - began[1]
         found["distinct_processor_s"] = service.processor_s() - began[0]
+        found["watching_processor_s"] = service.watching_s()
         found["memory_bytes"] = service.memory()
         found["memory_peak_bytes"] = service.memory("VmHWM")
         if is_watched:
@@ -317,6 +326,7 @@ def main():
             [one[name]["array_processor_s"] for one in rounds], "s")
         row("%s: the same, distinct tasks" % name, [one[name]["distinct_processor_s"] for one in rounds], "s")
         row("%s: the dispatcher's memory" % name, [one[name]["memory_bytes"] / 2**20 for one in rounds], "MiB")
+    row("watched: the watching thread's processor time", [one["watched"]["watching_processor_s"] for one in rounds], "s")
     row("watched / alone: time of distinct tasks",
         [one["watched"]["distinct_s"] / one["alone"]["distinct_s"] for one in rounds], "x")
     watched = [one["watched"] for one in rounds]

@@ -50,6 +50,13 @@ impl InstanceTally {
     /// with them and their results.
     fn assign(&mut self, run: &Run, reserved: &Reserved) {
         let (first, count) = (run.first.0, run.count);
+        if let Some(each) = reserved.each_milli()
+            && self.done.within(first, count).is_empty()
+        {
+            let new = self.assigned.insert(first, count);
+            self.assigned_milli += u128::from(new) * u128::from(each);
+            return;
+        }
         let again = self.recomputing.within(first, count);
         for (first, count) in self.done.gaps(first, count).into_iter().chain(again) {
             for (first, count) in self.assigned.gaps(first, count) {
