@@ -326,7 +326,8 @@ def main():
             [one[name]["array_processor_s"] for one in rounds], "s")
         row("%s: the same, distinct tasks" % name, [one[name]["distinct_processor_s"] for one in rounds], "s")
         row("%s: the dispatcher's memory" % name, [one[name]["memory_bytes"] / 2**20 for one in rounds], "MiB")
-    row("watched: the watching thread's processor time", [one["watched"]["watching_processor_s"] for one in rounds], "s")
+    row("watched: the watching thread's processor time",
+        [one["watched"]["watching_processor_s"] for one in rounds], "s")
     row("watched / alone: time of distinct tasks",
         [one["watched"]["distinct_s"] / one["alone"]["distinct_s"] for one in rounds], "x")
     watched = [one["watched"] for one in rounds]

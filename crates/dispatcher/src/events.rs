@@ -89,7 +89,7 @@ enum Item {
 
 /// What happened in some rounds of the driver, and the bytes that it takes, about.
 #[derive(Debug)]
-struct Round {
+struct Gathered {
     items: Vec<(Time, Item)>,
     bytes: u64,
 }
@@ -97,7 +97,7 @@ struct Round {
 /// What the thread that writes is given.
 #[derive(Debug)]
 enum Given {
-    Round(Round),
+    Gathered(Gathered),
     /// Somebody reads: what came before is written at once, and then the other side is told.
     Reader(Sender<()>),
 }
@@ -115,17 +115,17 @@ pub(super) struct Answer {
 pub(super) struct Events {
     dir: PathBuf,
     /// What has not been passed on, and when its first item was taken.
-    round: Vec<(Time, Item)>,
+    gathered: Vec<(Time, Item)>,
     since: Option<Time>,
     /// Where the records of the current act begin in it.
     act: usize,
     /// Bytes that it takes, and how many events it has, about.
-    round_bytes: u64,
-    round_events: u64,
+    gathered_bytes: u64,
+    gathered_events: u64,
     /// Events that were left out since the last that were not.
     missing: u64,
     waiting_bytes: Arc<AtomicU64>,
-    rounds: Option<Sender<Given>>,
+    passed: Option<Sender<Given>>,
     ended: Receiver<()>,
     /// Peers whose questions are being answered.
     reading: BTreeSet<ConnectionId>,
@@ -143,7 +143,7 @@ impl Events {
     ) -> Result<Events, EventsError> {
         let files = EventFiles::open(&options.dir, options.bytes_max)?;
         core.watch_happenings();
-        let (rounds, received) = channel();
+        let (passed, received) = channel();
         let (end, ended) = channel();
         let waiting_bytes = Arc::new(AtomicU64::new(0));
         let writer = Writer::new(files, log.clone());
@@ -159,14 +159,14 @@ impl Events {
         let (answer, answers) = unbounded_channel();
         let mut events = Events {
             dir: options.dir.clone(),
-            round: Vec::new(),
+            gathered: Vec::new(),
             since: None,
             act: 0,
-            round_bytes: 0,
-            round_events: 0,
+            gathered_bytes: 0,
+            gathered_events: 0,
             missing: 0,
             waiting_bytes,
-            rounds: Some(rounds),
+            passed: Some(passed),
             ended,
             reading: BTreeSet::new(),
             answer,
@@ -184,10 +184,10 @@ impl Events {
     /// Takes a record that the journal has as well.
     pub(super) fn record(&mut self, now: Time, record: Record) {
         let Some((item, bytes, events)) = item_of(record) else { return };
-        self.round_bytes += bytes;
-        self.round_events += events;
+        self.gathered_bytes += bytes;
+        self.gathered_events += events;
         self.since.get_or_insert(now);
-        self.round.push((now, item));
+        self.gathered.push((now, item));
     }
 
     /// Ends an act of the core, with what happened and is in none of its records.
@@ -195,11 +195,11 @@ impl Events {
         if !happenings.is_empty() {
             self.since.get_or_insert(now);
         }
-        self.round_bytes += RECORD_BYTES * happenings.len() as u64;
-        self.round_events += happenings.len() as u64;
+        self.gathered_bytes += RECORD_BYTES * happenings.len() as u64;
+        self.gathered_events += happenings.len() as u64;
         let items = happenings.into_iter().map(|what| (now, Item::What(what)));
-        self.round.splice(self.act..self.act, items);
-        self.act = self.round.len();
+        self.gathered.splice(self.act..self.act, items);
+        self.act = self.gathered.len();
     }
 
     /// Takes what the core has nothing to do with.
@@ -215,7 +215,7 @@ impl Events {
     /// Ends a round: passes on what was taken, if it is much or has waited.
     pub(super) fn end_round(&mut self, now: Time) {
         let is_due = self.poll_timeout().is_some_and(|due| due <= now);
-        if is_due || self.round_bytes >= GATHER_BYTES {
+        if is_due || self.gathered_bytes >= GATHER_BYTES {
             self.pass_on();
         }
     }
@@ -223,28 +223,27 @@ impl Events {
     /// Passes on what was taken.
     fn pass_on(&mut self) {
         self.since = None;
-        if self.round.is_empty() {
+        if self.gathered.is_empty() {
             return;
         }
-        let round = std::mem::take(&mut self.round);
+        let mut all = std::mem::take(&mut self.gathered);
         self.act = 0;
-        let bytes = std::mem::take(&mut self.round_bytes);
-        let events = std::mem::take(&mut self.round_events);
+        let bytes = std::mem::take(&mut self.gathered_bytes);
+        let events = std::mem::take(&mut self.gathered_events);
         let waiting = self.waiting_bytes.load(Ordering::Relaxed);
         if waiting > 0 && waiting + bytes > EVENTS_WAITING_BYTES_MAX {
             self.missing += events;
             return;
         }
-        let mut all = round;
         if self.missing > 0 {
             let (now, _) = all[0];
             let events = std::mem::take(&mut self.missing);
             all.insert(0, (now, Item::What(What::Missing { events })));
         }
         self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if let Some(rounds) = &self.rounds {
+        if let Some(passed) = &self.passed {
             // The writer ends after its sender.
-            let _ = rounds.send(Given::Round(Round { items: all, bytes }));
+            let _ = passed.send(Given::Gathered(Gathered { items: all, bytes }));
         }
     }
 
@@ -264,7 +263,7 @@ impl Events {
         if from.is_none() {
             self.pass_on();
             let (reader, said) = channel();
-            let given = self.rounds.as_ref().map(|rounds| rounds.send(Given::Reader(reader)));
+            let given = self.passed.as_ref().map(|passed| passed.send(Given::Reader(reader)));
             written = given.map(|_| said);
         }
         let (dir, answer) = (self.dir.clone(), self.answer.clone());
@@ -294,7 +293,7 @@ impl Events {
     /// Has everything written, as far as the disk lets it.
     pub(super) fn close(&mut self) {
         self.pass_on();
-        self.rounds = None;
+        self.passed = None;
         // A disk that does not answer keeps nobody from ending.
         let _ = self.ended.recv_timeout(CLOSE);
     }
@@ -334,19 +333,19 @@ impl Writer {
         }
     }
 
-    fn run(mut self, rounds: &Receiver<Given>, waiting_bytes: &AtomicU64) {
+    fn run(mut self, passed: &Receiver<Given>, waiting_bytes: &AtomicU64) {
         // When the block is to be written, full or not: events that come all the time do not
         // keep those before them from their readers.
         let mut due: Option<Instant> = None;
         loop {
             let wait = due.map(|due| due.saturating_duration_since(Instant::now()));
             let received = match wait {
-                None => rounds.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                None => passed.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(Duration::ZERO) => Err(RecvTimeoutError::Timeout),
-                Some(wait) => rounds.recv_timeout(wait),
+                Some(wait) => passed.recv_timeout(wait),
             };
             match received {
-                Ok(Given::Round(Round { items, bytes })) => {
+                Ok(Given::Gathered(Gathered { items, bytes })) => {
                     for (now, item) in items {
                         self.take(now, item);
                     }

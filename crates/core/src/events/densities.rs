@@ -20,9 +20,9 @@ use std::collections::BTreeMap;
 const CELL_SHIFT_MIN: u32 = 8;
 /// Cells are no longer than that.
 const CELL_SHIFT_MAX: u32 = 62;
-/// Cells that wait to be merged into what lanes have, which is cheap for many at a time: of all
-/// lanes, and of one, where a further cell may have to be put between them.
+/// Cells that wait to be merged with the others of their lanes, which is cheap for many at a time.
 const FRESH_CELLS_MAX: usize = 16_384;
+/// Cells of one lane that wait: a further one may have to be inserted between them.
 const LANE_FRESH_CELLS_MAX: usize = 512;
 
 /// How much ran on each executor over time.

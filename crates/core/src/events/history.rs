@@ -72,8 +72,8 @@ impl Processors {
         self.ran += other.ran;
     }
 
-    /// Things were like that for some time.
-    fn last(&mut self, levels: &Levels, micros: u64) {
+    /// Adds a time for which levels were these.
+    fn add_time(&mut self, levels: &Levels, micros: u64) {
         let offered = u128::from(levels.cpus_milli);
         let taken = levels.assigned_milli.min(offered);
         let micros = u128::from(micros);
@@ -246,7 +246,7 @@ impl History {
     pub fn advance(&mut self, now: Time) {
         let since = self.until.unwrap_or(now);
         if self.recent.has(now) {
-            self.recent.sums.processors.last(&self.levels, now.since(since));
+            self.recent.sums.processors.add_time(&self.levels, now.since(since));
             self.until = Some(now.max(since));
             return;
         }
@@ -257,7 +257,9 @@ impl History {
         let levels = self.levels;
         for scale in &mut self.scales {
             scale.advance(now, levels);
-            scale.spread(since, now, |interval, micros| interval.processors.last(&levels, micros));
+            scale.spread(since, now, |interval, micros| {
+                interval.processors.add_time(&levels, micros)
+            });
         }
         self.until = Some(now);
         let [finest, ..] = SCALES_MICROS;
