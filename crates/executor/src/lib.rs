@@ -468,7 +468,7 @@ impl Driver {
                 self.core.handle_timeout(now);
             }
             while let Some(event) = self.tasks.expired(now) {
-                self.core.handle(now, event);
+                self.tell_core(now, event);
             }
             while self.say.len() < SESSION_MESSAGES_MAX {
                 let Some(action) = self.core.poll_action() else { break };

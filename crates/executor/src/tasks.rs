@@ -381,7 +381,7 @@ impl Tasks {
     /// A launch is over: nothing can come after it any more.
     fn forget_launch(&mut self, process: &Process, launch: u64) {
         self.launch_keys.remove(&process.key);
-        self.tails.launch_over(launch);
+        self.tails.launch_over(launch, process.key);
         self.passed.retain(|_, before| *before != launch);
     }
 

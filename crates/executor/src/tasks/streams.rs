@@ -66,7 +66,7 @@ impl Tasks {
     /// An event for the core, with the places of the streams of a task that has
     /// ended.
     pub(crate) fn with_stream_places(&mut self, event: Event) -> Event {
-        self.tails.note_end(&event);
+        self.answer_visitors(&event);
         if self.stream_places.is_empty() {
             return event;
         }

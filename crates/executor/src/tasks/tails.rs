@@ -2,12 +2,14 @@
 //!
 //! The process host has the first bytes of a stream, and a file has all of it once it is longer.
 //! A call writes into its worker's file. What a task wrote whose output was asked for is kept for
-//! a moment when it ends, so that whoever follows it misses nothing.
+//! a moment when it ends, and a question that comes between the end of its process and that of the
+//! task waits for the latter, so that whoever follows it misses nothing.
 
 use super::Tasks;
 use crate::workers::CallTail;
 use falkon_core::execute::{Event, TaskKey};
 use falkon_core::result::{Captured, Detail, Stream};
+use falkon_core::task::TaskId;
 use falkon_data::peer::Written;
 use falkon_process::{Tail, Tailed};
 use std::collections::{BTreeMap, VecDeque};
@@ -32,6 +34,8 @@ const ENDED_BYTES_MAX: usize = 64 << 20;
 
 /// A visitor that waits: from which byte on it wants to read, and where the answer goes.
 type Asked = (u64, oneshot::Sender<Written>);
+/// A visitor that waits, and of which stream it wants to read.
+type AskedOf = (Stream, Asked);
 
 /// A task that has ended.
 struct Ended {
@@ -52,6 +56,8 @@ pub(super) struct Tails {
     pub(super) unsent: Vec<Tail>,
     /// Tasks that somebody asked about, and when last.
     watched: BTreeMap<TaskKey, Instant>,
+    /// Who waits for the end of a task whose process is over. All of these tasks are watched.
+    until_end: BTreeMap<TaskKey, Vec<AskedOf>>,
     /// The oldest first.
     ended: VecDeque<Ended>,
     ended_bytes: usize,
@@ -106,14 +112,31 @@ impl Tails {
         }
     }
 
-    /// A launch is over: its task's end answers all questions.
-    pub(super) fn launch_over(&mut self, launch: u64) {
+    /// A launch of a task is over: the end of the task answers its questions.
+    pub(super) fn launch_over(&mut self, launch: u64, key: TaskKey) {
         if self.sent.is_empty() {
             return;
         }
         self.sent.retain(|_, (of, _, _)| *of != launch);
-        self.asked.retain(|(of, _), _| *of != launch);
         self.unsent.retain(|tail| tail.key != launch);
+        for stream in Stream::BOTH {
+            for asked in self.asked.remove(&(launch, stream)).unwrap_or_default() {
+                self.wait_for_end(key, stream, asked);
+            }
+        }
+    }
+
+    /// A visitor waits for the end of a task that has no process any more. It is told that the
+    /// task is not here where nobody has asked about it before.
+    fn wait_for_end(&mut self, key: TaskKey, stream: Stream, asked: Asked) {
+        if !self.watched.contains_key(&key) {
+            return;
+        }
+        let waiting = self.until_end.entry(key).or_default();
+        waiting.retain(|(_, (_, answer))| !answer.is_closed());
+        if waiting.len() < ASKED_MAX {
+            waiting.push((stream, asked));
+        }
     }
 
     fn watch(&mut self, key: TaskKey, now: Instant) {
@@ -123,6 +146,7 @@ impl Tails {
         }
         if self.watched.len() >= WATCHED_TASKS_MAX {
             self.watched.retain(|_, at| !is_old(*at, WATCHED_MS));
+            self.until_end.retain(|key, _| self.watched.contains_key(key));
         }
         if self.watched.len() < WATCHED_TASKS_MAX {
             self.watched.insert(key, now);
@@ -135,22 +159,27 @@ impl Tails {
         }
     }
 
-    /// Keeps what a task wrote for a moment, if somebody has asked about it.
-    pub(super) fn note_end(&mut self, event: &Event) {
-        if self.watched.is_empty() {
-            return;
+    /// A task has ended: keeps what it wrote for a moment, if somebody has asked about it. Returns
+    /// those that wait for that.
+    fn end(&mut self, key: TaskKey, detail: &Arc<Detail>, now: Instant) -> Vec<AskedOf> {
+        let Some(asked) = self.watched.remove(&key) else { return Vec::new() };
+        if now.duration_since(asked) < Duration::from_millis(WATCHED_MS) {
+            self.ended_bytes += bytes_of(detail);
+            self.ended.push_back(Ended { key, at: now, detail: detail.clone() });
+            while self.ended_bytes > ENDED_BYTES_MAX {
+                self.drop_oldest();
+            }
         }
-        let Event::Ended { key, detail, .. } = event else { return };
-        let Some(asked) = self.watched.remove(key) else { return };
-        let now = Instant::now();
-        if now.duration_since(asked) >= Duration::from_millis(WATCHED_MS) {
-            return;
-        }
-        let detail = detail.clone().unwrap_or_default();
-        self.ended_bytes += bytes_of(&detail);
-        self.ended.push_back(Ended { key: *key, at: now, detail });
-        while self.ended_bytes > ENDED_BYTES_MAX {
-            self.drop_oldest();
+        self.until_end.remove(&key).unwrap_or_default()
+    }
+
+    /// Tasks of consecutive numbers are not here any more: who waits for one is told so.
+    fn leave(&mut self, first: TaskKey, count: u64) {
+        let until = TaskKey { task: TaskId(first.task.0.saturating_add(count)), ..first };
+        let gone: Vec<TaskKey> = self.watched.range(first..until).map(|(key, _)| *key).collect();
+        for key in gone {
+            self.watched.remove(&key);
+            self.until_end.remove(&key);
         }
     }
 
@@ -179,8 +208,8 @@ impl Tasks {
             let _ = answer.send(self.written(detail.stream(stream), stream, from));
             return;
         }
-        self.tails.watch(key, Instant::now());
         if let Some(launch) = self.launch_keys.get(&key) {
+            self.tails.watch(key, Instant::now());
             self.tails.ask(*launch, stream, (from, answer));
             return;
         }
@@ -194,9 +223,31 @@ impl Tasks {
                 is_cut: false,
                 has_ended: false,
             },
-            None => Written::Gone,
+            None => return self.tails.wait_for_end(key, stream, (from, answer)),
         };
+        self.tails.watch(key, Instant::now());
+        // It may have gone away.
         let _ = answer.send(written);
+    }
+
+    /// Answers those who wait for what an event says about tasks.
+    pub(super) fn answer_visitors(&mut self, event: &Event) {
+        if self.tails.watched.is_empty() {
+            return;
+        }
+        match event {
+            Event::Ended { key, detail, .. } => {
+                let detail = detail.clone().unwrap_or_default();
+                for (stream, (from, answer)) in self.tails.end(*key, &detail, Instant::now()) {
+                    // It may have gone away.
+                    let _ = answer.send(self.written(detail.stream(stream), stream, from));
+                }
+            }
+            Event::TakenBack(key) => self.tails.leave(*key, 1),
+            Event::Returned { key, count } => self.tails.leave(*key, *count),
+            Event::Unstarted(start) => self.tails.leave(start.key, start.count),
+            _ => {}
+        }
     }
 
     /// What a task wrote that has ended.
@@ -217,8 +268,7 @@ impl Tasks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use falkon_core::result::Outcome;
-    use falkon_core::task::{InstanceId, TaskId, Time};
+    use falkon_core::task::InstanceId;
 
     const KEY: TaskKey = TaskKey { instance: InstanceId(1), task: TaskId(2) };
 
@@ -258,27 +308,51 @@ mod tests {
         assert_eq!(again.iter().map(|tail| tail.from).collect::<Vec<_>>(), [3]);
         tails.answered(tailed(again[0].request, 4, b"d"));
         assert_eq!(bytes(&mut later), Some(b"d".into()));
-        tails.launch_over(7);
-        assert!(bytes(&mut error).is_none() && tails.sent.is_empty() && tails.asked.is_empty());
+        tails.launch_over(7, KEY);
+        assert!(error.try_recv().is_err(), "nobody watches the task");
+        assert!(tails.sent.is_empty() && tails.asked.is_empty() && tails.until_end.is_empty());
     }
 
     #[test]
     fn what_was_asked_for_is_kept_when_its_task_ends_and_nothing_else_is() {
         let mut tails = Tails::default();
-        let end = |task| {
-            let stdout = Captured { head: b"all".to_vec(), total_bytes: 3, ..Captured::default() };
-            let detail = Some(Arc::new(Detail { stdout, ..Detail::default() }));
-            let key = TaskKey { task: TaskId(task), ..KEY };
-            let (outcome, started, ended) = (Outcome::Exit(0), Time(1), Time(2));
-            Event::Ended { key, outcome, started, ended, detail }
-        };
-        tails.watch(KEY, Instant::now());
-        tails.note_end(&end(1));
-        tails.note_end(&end(2));
-        assert!(tails.ended(TaskKey { task: TaskId(1), ..KEY }).is_none());
+        let stdout = Captured { head: b"all".to_vec(), total_bytes: 3, ..Captured::default() };
+        let detail = Arc::new(Detail { stdout, ..Detail::default() });
+        let other = TaskKey { task: TaskId(1), ..KEY };
+        let now = Instant::now();
+        tails.watch(KEY, now);
+        assert!(tails.end(other, &detail, now).is_empty());
+        assert!(tails.end(KEY, &detail, now).is_empty());
+        assert!(tails.ended(other).is_none());
         assert_eq!(tails.ended(KEY).unwrap().stdout.head, b"all");
-        let later = Instant::now() + Duration::from_millis(ENDED_MS);
+        let later = now + Duration::from_millis(ENDED_MS);
         tails.watch(TaskKey { task: TaskId(3), ..KEY }, later);
         assert!(tails.ended(KEY).is_none() && tails.ended_bytes == 0);
+    }
+
+    #[test]
+    fn questions_between_the_end_of_a_process_and_of_its_task_wait_for_the_latter() {
+        let mut tails = Tails::default();
+        let now = Instant::now();
+        tails.watch(KEY, now);
+        let (ask, mut before) = oneshot::channel();
+        tails.ask(7, Stream::Stdout, (3, ask));
+        tails.launch_over(7, KEY);
+        let (ask, mut between) = oneshot::channel();
+        tails.wait_for_end(KEY, Stream::Stderr, (5, ask));
+        let is_open = |asked: &mut oneshot::Receiver<Written>| {
+            asked.try_recv() == Err(oneshot::error::TryRecvError::Empty)
+        };
+        assert!(is_open(&mut before) && is_open(&mut between));
+        let waiting = tails.end(KEY, &Arc::default(), now);
+        let asked: Vec<_> = waiting.iter().map(|(stream, (from, _))| (*stream, *from)).collect();
+        assert_eq!(asked, [(Stream::Stdout, 3), (Stream::Stderr, 5)]);
+        assert!(tails.until_end.is_empty() && tails.watched.is_empty());
+
+        tails.watch(KEY, now);
+        let (ask, mut moved) = oneshot::channel();
+        tails.wait_for_end(KEY, Stream::Stdout, (0, ask));
+        tails.leave(TaskKey { task: TaskId(0), ..KEY }, 3);
+        assert!(!is_open(&mut moved) && tails.until_end.is_empty());
     }
 }
