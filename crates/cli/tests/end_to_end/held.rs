@@ -1,8 +1,9 @@
 //! What tasks are held to: memory, CPUs.
 
 use crate::fixture::Site;
-use falkon_trials::{skip, trial};
+use falkon_trials::{Machine, skip, trial};
 use serde_json::Value;
+use std::path::Path;
 
 /// Grows to many times the limit, and goes on for ever.
 const GROW: &str = "dd if=/dev/zero of=/dev/null bs=2000000000 count=1000000 status=none";
@@ -38,6 +39,37 @@ fn a_task_with_more_memory_than_it_asked_for_fails_with_a_cause_and_its_neighbou
         assert_eq!((&modest["status"], &modest["stdout"]), (&"done".into(), &"30000000\n".into()));
         assert_eq!(of("after")["status"], "done");
     }
+}
+
+/// A run by a user to whom a control group of version 2 was delegated, and what it leaves there.
+const DELEGATED: &str = r#"
+echo user:x:1000:1000::/tmp:/bin/sh > /etc/passwd
+echo +memory > /sys/fs/cgroup/cgroup.subtree_control
+mkdir /sys/fs/cgroup/user
+chown -R user /sys/fs/cgroup/user
+sh -c 'echo 0 > /sys/fs/cgroup/user/cgroup.procs; exec su user -c "exec sh /run"'
+find /sys/fs/cgroup/user -mindepth 1 -type d
+"#;
+
+#[trial]
+fn a_delegated_control_group_of_version_2_holds_tasks_to_their_memory() {
+    let site = Site::new();
+    let machine = Machine::new(site.dir());
+    machine.add_program(Path::new(env!("CARGO_BIN_EXE_falkon")), "falkon");
+    machine.add_file("etc/passwd", "root:x:0:0::/root:/bin/sh\n");
+    let task = "cat /proc/self/cgroup; dd if=/dev/zero of=/dev/null bs={}000000 count=1";
+    let run = "cd /tmp; exec /falkon run --json -j 2 --memory 64MiB --range 10-90:80 -- sh -c";
+    machine.add_file("run", &format!("{run} '{task}'\n"));
+    let said = machine.run(DELEGATED);
+    let results = said.text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut results: Vec<Value> = results.collect();
+    results.sort_by_key(|result| result["index"].as_u64());
+    let [modest, grows] = results.try_into().expect(&said.text);
+    assert_eq!(modest["status"], "done", "{}", said.text);
+    let group = modest["stdout"].as_str().unwrap();
+    assert!(group.starts_with("0::/user/falkon-"), "{}", said.text);
+    assert_eq!(grows["cause"], "over_memory", "{}", said.text);
+    assert!(!said.text.contains("/sys/fs/cgroup/user/falkon-"), "{}", said.text);
 }
 
 #[trial]
