@@ -228,7 +228,8 @@ class Executor(StandardExecutor):
         mappings such as ``{"cpus": 16}``): what it may hold instead. ``timeout`` (the call is
         ended; seconds, a :class:`datetime.timedelta`, or a text such as ``"5m"``),
         ``retries`` (how often it is tried again), ``priority`` (higher first),
-        ``runtime_estimate`` (a time), ``speculate`` (``True``: a call among the last that
+        ``runtime_estimate`` (a time, or ``"auto"``: as others of the kind took),
+        ``speculate`` (``True``: a call among the last that
         takes far longer than others like it is made a second time on another node, and
         the first value counts; for functions that write nothing but outputs in stores,
         and not with ``large_result``). What the command line would refuse raises

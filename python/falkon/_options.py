@@ -190,6 +190,13 @@ def micros(option: str, value: Any) -> int:
     return total
 
 
+def task_time(option: str, value: Any) -> int:
+    """The time that a task is expected to run, in microseconds."""
+    if value == "auto":
+        return U64_MAX
+    return micros(option, value)
+
+
 def _rounded(value: Optional[float], factor: int) -> Optional[int]:
     """Whole microseconds: what is asked for is never rounded down to nothing."""
     if value is None:
@@ -312,6 +319,7 @@ _READ: Dict[str, Callable[[str, Any], Any]] = {
     "disk": disk,
     "task_cpus": task_cpus,
     "task_memory": task_memory,
+    "task_time": task_time,
     "flag": _flag,
     "memory_limit": memory_limit,
     "nodes": _nodes,
@@ -329,6 +337,7 @@ _AS_TEXT: Dict[str, Callable[[Any], Any]] = {
     "task_memory": lambda memory: "auto" if memory == U64_MAX else memory,
     "resources": dict,
     "time": lambda found: "%dus" % found,
+    "task_time": lambda found: "auto" if found == U64_MAX else "%dus" % found,
 }
 """What the program reads in their place, if that is something else."""
 

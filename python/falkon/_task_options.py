@@ -29,7 +29,7 @@ OPTIONS = (
     TaskOption("nodes_per_task", "nodes_per_task", "nodes", 1, False),
     TaskOption("ranks_per_node", "ranks_per_node", "ranks", 0, False),
     TaskOption("timeout", "timeout", "time", 0, True),
-    TaskOption("runtime_estimate", "estimate", "time", 0, True),
+    TaskOption("runtime_estimate", "estimate", "task_time", 0, True),
     TaskOption("retries", "retries", "count", 0, True),
     TaskOption("speculate", "speculate", "flag", False, True),
     TaskOption("replicas", "replicas", "copies", 1, False),

@@ -33,6 +33,7 @@ TAKEN = [
     ("timeout", 0, 0),
     ("timeout", None, 0),
     ("runtime_estimate", "2s", 2_000_000),
+    ("runtime_estimate", "auto", (1 << 64) - 1),
     ("cpus", "2", 2000),
     ("cpus", 0.5, 500),
     ("cpus", 0.001, 1),

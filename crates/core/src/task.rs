@@ -130,7 +130,8 @@ pub struct TaskClass {
     /// A task that runs longer than this many microseconds is killed and has
     /// failed; 0 is no limit.
     pub timeout_micros: u64,
-    /// The user's estimate of the run time in microseconds; 0 is unknown.
+    /// The user's estimate of the run time in microseconds; 0 is unknown, and [`AUTO_TIME`] has
+    /// the dispatcher find out.
     pub estimate_micros: u64,
     /// How many executors are to hold what it leaves in caches alone, and each stripe of
     /// what it reads; 0 is 1.
@@ -170,10 +171,21 @@ pub const AUTO_MEMORY: u64 = u64::MAX;
 /// in `core/src/execute/sizes/cpus.rs`. Dispatchers reserve one for it.
 pub const AUTO_CPUS: u32 = u32::MAX;
 
+/// About as long as other tasks of the kind have run, in microseconds: what dispatchers make of it
+/// is in `core/src/dispatch/likes.rs`.
+pub const AUTO_TIME: u64 = u64::MAX;
+
 /// No limit, where 0 means another.
 pub const UNLIMITED: u64 = u64::MAX;
 
 impl TaskClass {
+    /// The run time in microseconds that the user expects; `None` if it is unknown, or to be found
+    /// out.
+    #[must_use]
+    pub fn given_estimate(&self) -> Option<u64> {
+        Some(self.estimate_micros).filter(|micros| *micros > 0 && *micros != AUTO_TIME)
+    }
+
     /// Whether tasks may run on as many executors: calls run on one, and those on several know
     /// how many CPUs and how much memory they need.
     fn has_sound_nodes(&self) -> bool {

@@ -28,7 +28,7 @@ mod user;
 pub use below::BelowAsk;
 pub use executor::{FromExecutor, ToExecutor};
 pub use number::request_number;
-pub use older::{ALTERNATIVES_SINCE, without_automatic_cpus};
+pub use older::{ALTERNATIVES_SINCE, leave_out_automatic};
 pub use refusal::Refusal;
 pub use restart::RestartAsk;
 pub use status::{CacheStatus, ExecutorStatus, InstanceStatus, Status, TaskInfo};

@@ -253,9 +253,12 @@ class_options! {
         without: "else none",
         given: Everywhere,
     }
-    /// About how long a task runs (helps to spread tasks evenly)
+    /// About how long a task runs: helps to spread tasks evenly, and none starts where it could not
+    /// end before its executor leaves; auto finds out how long others took
     runtime_estimate: Estimate at estimate_micros = "estimate" {
-        page: "seconds, or a text such as `\"5m\"`: helps to spread tasks evenly",
+        page: "seconds, a text such as `\"5m\"`, or [`\"auto\"`](resources.md#time-by-itself): \
+               helps to spread tasks evenly, and the task does not start where it could not end \
+               before its executor leaves",
         note: "about",
         without: "else unknown",
         given: Everywhere,

@@ -1,7 +1,7 @@
 //! Amounts as people write them: durations, memory, CPUs, named counts.
 
 use falkon_core::limits::{CAPTURE_BYTES_MAX, NAME_BYTES_MAX};
-use falkon_core::task::{AUTO_CPUS, AUTO_MEMORY, DISK, MILLI, UNLIMITED};
+use falkon_core::task::{AUTO_CPUS, AUTO_MEMORY, AUTO_TIME, DISK, MILLI, UNLIMITED};
 
 /// Microseconds in a second.
 const SECOND_MICROS: f64 = 1e6;
@@ -12,6 +12,11 @@ pub(crate) enum QuantityError {
     /// Not a length of time.
     #[error("`{0}` is not a duration: write seconds (30, 0.5) or units (250ms, 5m, 1h30m, 2d)")]
     Duration(String),
+    /// Not the time that a task is expected to run.
+    #[error(
+        "`{0}` is not a duration: write seconds (30, 0.5) or units (250ms, 5m, 1h30m, 2d), or auto"
+    )]
+    TaskDuration(String),
     /// Not an amount of memory.
     #[error(
         "`{0}` is not an amount of memory: write bytes or a unit (512MiB, 2GiB, 1.5G; kB, MB and \
@@ -202,6 +207,17 @@ pub(crate) fn memory_bytes(text: &str) -> Result<u64, QuantityError> {
     whole(value * factor.powi(power)).ok_or_else(wrong)
 }
 
+/// The time that a task is expected to run, in microseconds: as [`duration_micros`], or `auto`.
+///
+/// # Errors
+/// The text is neither.
+pub(crate) fn task_duration_micros(text: &str) -> Result<u64, QuantityError> {
+    match text {
+        "auto" => Ok(AUTO_TIME),
+        text => duration_micros(text).map_err(|_| QuantityError::TaskDuration(text.to_owned())),
+    }
+}
+
 /// The memory that a task holds, in bytes: as [`memory_bytes`], or `auto`.
 ///
 /// # Errors
@@ -300,6 +316,9 @@ pub(crate) fn capture_bytes(text: &str) -> Result<u64, QuantityError> {
 /// that differ only in their estimate by less share a class, and there can be
 /// only some hundreds of classes however many tasks give one.
 pub(crate) fn coarse_estimate(micros: u64) -> u64 {
+    if micros == AUTO_TIME {
+        return micros;
+    }
     let bits = u64::BITS - micros.leading_zeros();
     let Some(shift) = bits.checked_sub(4).filter(|shift| *shift > 0) else { return micros };
     let half = 1u64 << (shift - 1);
@@ -399,6 +418,9 @@ mod tests {
             assert!(cpus_milli(text).is_err(), "{text}");
         }
         assert_eq!(task_cpus_milli("auto"), Ok(AUTO_CPUS));
+        assert_eq!(task_duration_micros("auto").map(coarse_estimate), Ok(AUTO_TIME));
+        assert_eq!(task_duration_micros("2s"), Ok(2_000_000));
+        assert!(task_duration_micros("soon").is_err());
         assert_eq!(task_cpus_milli("0.5"), Ok(500));
         let wrong = QuantityError::TaskCpus("Auto".to_owned());
         assert_eq!(task_cpus_milli("Auto"), Err(wrong));

@@ -15,7 +15,7 @@ use super::{Assigned, Dispatcher, Held, Prepare};
 use crate::data::declared::{AssignedData, Declared, Lend, Lists, Located, Peer};
 use crate::data::object::{Object, Sources};
 use crate::limits::{DATA_TASK_BYTES, ORDER_BYTES_MAX, PEER_SECOND_BYTES};
-use crate::task::{ExecutorId, InstanceId, Rows, TaskId, Time};
+use crate::task::{ExecutorId, InstanceId, Rows, TaskClass, TaskId, Time};
 use std::collections::BTreeMap;
 
 /// The executors with room for a task of one need.
@@ -68,7 +68,7 @@ impl Dispatcher {
         if self.is_held(instance) || self.holds_back(id, key) {
             return None;
         }
-        let lasts_micros = self.user_estimate(id, key);
+        let lasts_micros = self.lasts_micros(id, key);
         let (fleet, need, now) = (&self.fleet, &self.needs[key.1], self.now);
         let rooms = WithRoom { fleet, need, now, lasts_micros };
         self.placement.offer((id, key), &rooms, load)
@@ -184,7 +184,7 @@ impl Dispatcher {
         let sent_class = batch.sent_class(past.class, chosen.alternative);
         let class = batch.submission.classes.get(past.class as usize);
         let spread = Spread::of(class);
-        let estimate = class.map(|class| class.estimate_micros).filter(|micros| *micros > 0);
+        let estimate = class.and_then(TaskClass::given_estimate);
         let counted_micros = counted_micros(measured, estimate);
         let run_micros = estimate.or(measured);
         let each_nanos = run_micros.map_or(0, |micros| nanos_of(micros, executor.slots_for(need)));

@@ -84,8 +84,8 @@ impl Dispatcher {
         let instance = &self.instances[&id];
         let (_, batch) = instance.batches.range(..=run.first).next_back()?;
         let class = batch.submission.classes.get(run.class as usize)?;
-        if class.estimate_micros > 0 {
-            return Some(class.estimate_micros);
+        if let Some(given) = class.given_estimate() {
+            return Some(given);
         }
         let need = &self.needs[run.need];
         instance.queues.find(&(Reverse(need.priority), run.need))?.measured.mean_micros
@@ -97,7 +97,7 @@ impl Dispatcher {
         run.dispatched.after(estimate_micros.saturating_mul(run.count.div_ceil(slots)))
     }
 
-    /// For how long ready tasks are expected to run, by their users, that could
+    /// For how long ready tasks last, by their users or as was found out, that could
     /// run on executors there are, all of which leave before that; and how many
     /// tasks wait with them.
     pub(super) fn overlong(&self, instance: &Instance) -> Vec<(u64, u64)> {
@@ -105,7 +105,7 @@ impl Dispatcher {
             instance.queues.iter().filter(|(_, queue)| self.fleet.knows_leases() && queue.len > 0);
         let overlong = waiting.filter_map(|((_, need), queue)| {
             let need = &self.needs[need];
-            let lasts = queue.user_estimate(&instance.batches)?;
+            let lasts = queue.lasts(&instance.batches)?;
             let mut offering = self.fleet.iter().filter(|one| one.offers(need)).peekable();
             offering.peek()?;
             let is_overlong = offering.all(|executor| !executor.outlasts(self.now, lasts));
@@ -123,15 +123,15 @@ impl Dispatcher {
         }
     }
 
-    /// The run time of the next task of a queue as its user estimates it; 0 is
+    /// How long the next task of a queue lasts, for executors that leave; 0 is
     /// unknown, or matters to no executor.
-    pub(super) fn user_estimate(&self, id: InstanceId, key: (Reverse<i32>, NeedId)) -> u64 {
+    pub(super) fn lasts_micros(&self, id: InstanceId, key: (Reverse<i32>, NeedId)) -> u64 {
         if !self.fleet.knows_leases() {
             return 0;
         }
         let instance = &self.instances[&id];
         let queue = instance.queues.find(&key);
-        queue.and_then(|queue| queue.user_estimate(&instance.batches)).unwrap_or(0)
+        queue.and_then(|queue| queue.lasts(&instance.batches)).unwrap_or(0)
     }
 }
 

@@ -271,7 +271,8 @@ impl Instance {
     /// run.
     fn place_of(&self, task: u64, class: u32) -> Option<(NeedId, Time, u64)> {
         let batch = self.batch_of(TaskId(task))?;
-        let estimate = batch.submission.classes.get(class as usize)?.estimate_micros;
+        let class_of = batch.submission.classes.get(class as usize)?;
+        let estimate = class_of.given_estimate().unwrap_or(0);
         Some((*batch.needs.get(class as usize)?, batch.queued, estimate))
     }
 }

@@ -327,7 +327,7 @@ impl Dispatcher {
 
     fn offering(&self, instance: &Instance, key: QueueKey, queue: &ReadyQueue) -> Offering {
         let need = &self.needs[key.1];
-        let lasts = queue.user_estimate(&instance.batches).unwrap_or(0);
+        let lasts = queue.lasts(&instance.batches).unwrap_or(0);
         let mut all = Offering::default();
         for executor in self.fleet.iter().filter(|executor| executor.offers(need)) {
             all.executors += 1;

@@ -107,7 +107,7 @@ impl Dispatcher {
             queues.map(move |((_, need), queue)| Ready {
                 need,
                 tasks: queue.len,
-                lasts_micros: queue.user_estimate(&instance.batches).unwrap_or(0),
+                lasts_micros: queue.lasts(&instance.batches).unwrap_or(0),
                 is_held,
                 with_data: queue.with_data.count,
             })

@@ -18,7 +18,7 @@ use super::{BatchId, InstanceOptions};
 use crate::limits::RESULTS_HELD_BYTES_MAX;
 use crate::result::{Counts, Finished, Status, Tries};
 use crate::runset::RunSet;
-use crate::task::{ExecutorId, InstanceId, Rows, Submission, TaskId, Time};
+use crate::task::{AUTO_TIME, ExecutorId, InstanceId, Rows, Submission, TaskClass, TaskId, Time};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -103,6 +103,8 @@ pub(super) struct ReadyQueue {
     pub(super) reserved: Option<ExecutorId>,
     /// How long its tasks ran.
     pub(super) measured: Measured,
+    /// How long the longest of them ran.
+    most_micros: u64,
     /// The tasks that its own are like.
     pub(super) like: LikeId,
     /// Those of the tasks whose data decides where they go: placement has them.
@@ -189,16 +191,37 @@ impl ReadyQueue {
         batches: &BTreeMap<u64, Batch>,
         measured: Measured,
     ) -> Option<u64> {
-        let estimate = Some(self.user_estimate(batches)?).filter(|micros| *micros > 0);
-        estimate.or(measured.mean_micros)
+        self.class_of_next(batches)?.given_estimate().or(measured.mean_micros)
     }
 
-    /// The run time of the next task as its user estimates it; 0 is unknown.
-    /// `None` if there is no task.
-    pub(super) fn user_estimate(&self, batches: &BTreeMap<u64, Batch>) -> Option<u64> {
+    /// How long the next task lasts, for executors that leave: as its user expects or, if that is
+    /// to be found out, as tasks of this queue have lasted; 0 is unknown. `None` if there is no
+    /// task.
+    pub(super) fn lasts(&self, batches: &BTreeMap<u64, Batch>) -> Option<u64> {
+        match self.class_of_next(batches)?.estimate_micros {
+            AUTO_TIME => Some(self.found_micros()),
+            given => Some(given),
+        }
+    }
+
+    /// How long tasks last, as was found out: as the longest of all, rounded up by an eighth at
+    /// most, as the next may last a little longer. It never falls, so that an executor that was
+    /// too short of time for a task stays so. 0 is unknown.
+    fn found_micros(&self) -> u64 {
+        let bits = u64::BITS - self.most_micros.leading_zeros();
+        self.most_micros.next_multiple_of(1 << bits.saturating_sub(4))
+    }
+
+    /// Takes a run time of so many tasks into account.
+    pub(super) fn measure(&mut self, micros: u64, count: u64) {
+        self.measured.measure(micros, count);
+        self.most_micros = self.most_micros.max(micros.min(1 << 50));
+    }
+
+    fn class_of_next<'a>(&self, batches: &'a BTreeMap<u64, Batch>) -> Option<&'a TaskClass> {
         let (task, class) = self.next()?;
         let (_, batch) = batches.range(..=task).next_back()?;
-        Some(batch.submission.classes.get(class as usize)?.estimate_micros)
+        batch.submission.classes.get(class as usize)
     }
 }
 

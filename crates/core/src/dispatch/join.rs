@@ -11,7 +11,7 @@ use crate::events::{What, text};
 use crate::limits::{HELD_GANGS_MAX, JOIN_ALTERNATIVES_MAX};
 use crate::result::{Outcome, Tries};
 use crate::runset::RunSet;
-use crate::task::{ExecutorId, InstanceId, Resources, TaskId};
+use crate::task::{ExecutorId, InstanceId, Resources, TaskClass, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -185,14 +185,14 @@ impl Dispatcher {
                 wanted.remove(run.first, run.count);
                 let Some(batch) = instance.batch_of(TaskId(run.first)) else { continue };
                 let class = batch.submission.classes.get(run.class as usize);
-                let estimate = class.map_or(0, |class| class.estimate_micros);
+                let estimate = class.and_then(TaskClass::given_estimate);
                 let Some(chosen) = batch.alternative(run.class, number) else { continue };
                 let (need, need_id) = (&self.needs[chosen.need], chosen.need);
                 let (batch, dispatched) = (batch.id, self.now);
                 let key = (Reverse(need.priority), need_id);
                 let found = instance.queues.find_with_likes(&key);
                 let measured = found.and_then(|(_, measured)| measured.mean_micros);
-                let run_micros = if estimate > 0 { estimate } else { measured.unwrap_or(0) };
+                let run_micros = estimate.or(measured).unwrap_or(0);
                 let is_gang = need.is_gang();
                 instance.tasks.assign(run.first, run.count);
                 instance.usage += need.weight(run.count);

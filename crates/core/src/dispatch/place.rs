@@ -245,7 +245,7 @@ impl Dispatcher {
             }
             // A task that could not end there is not started there.
             if executor.leaves_at.is_some() {
-                let lasts = queue.user_estimate(&instance.batches).unwrap_or(0);
+                let lasts = queue.lasts(&instance.batches).unwrap_or(0);
                 if !executor.outlasts(self.now, lasts) {
                     continue;
                 }
@@ -372,8 +372,9 @@ impl Dispatcher {
             let Some(batch) = instance.batch_of(TaskId(front.first)) else { break };
             let offset = front.first - batch.first;
             if sent > 0 && executor.leaves_at.is_some() {
-                let class = batch.submission.classes.get(front.class as usize);
-                let lasts = class.map_or(0, |class| class.estimate_micros);
+                let queue = instance.queues.find(&key);
+                let lasts = queue.and_then(|queue| queue.lasts(&instance.batches));
+                let lasts = lasts.unwrap_or(0);
                 if !executor.outlasts(self.now, lasts) {
                     break;
                 }

@@ -81,7 +81,7 @@ impl Queues {
     /// Takes a run time of tasks of a queue into account.
     pub(super) fn measure(&mut self, key: &QueueKey, micros: u64, count: u64) {
         let Some(queue) = self.all.find_mut(number_of(*key)) else { return };
-        queue.measured.measure(micros, count);
+        queue.measure(micros, count);
         self.likes.measure(queue.like, micros, count);
     }
 

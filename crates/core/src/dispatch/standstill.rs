@@ -40,7 +40,7 @@ impl Dispatcher {
         let instance = &self.instances[&id];
         let need = &self.needs[key.1];
         let (fleet, now) = (&self.fleet, self.now);
-        let lasts_micros = self.user_estimate(id, key);
+        let lasts_micros = self.lasts_micros(id, key);
         let rooms = WithRoom { fleet, need, now, lasts_micros };
         let fetches_ahead = self.placement.first_fetches_ahead((id, key))?;
         rooms.first()?;

@@ -109,7 +109,7 @@ impl Dispatcher {
                 let need = &self.needs[need];
                 if is_meant(need) {
                     let estimate = queue.estimate(&instance.batches, queue.measured);
-                    let lasts = queue.user_estimate(&instance.batches).unwrap_or(0);
+                    let lasts = queue.lasts(&instance.batches).unwrap_or(0);
                     // With alternatives, one that can be asked for counts.
                     let obtained = need.requests().find(|one| self.can_be_obtained(one));
                     let counted = obtained.filter(|_| need.has_alternatives());

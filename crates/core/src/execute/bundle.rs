@@ -124,7 +124,8 @@ impl Executor {
         if run.class.kind != Kind::Function {
             return 1;
         }
-        let most = self.templates.pace(run.template).bundle(run.class.estimate_micros);
+        let most =
+            self.templates.pace(run.template).bundle(run.class.given_estimate().unwrap_or(0));
         let mut calls = run.count;
         if most > 1 && run.data.is_none() {
             let enough = self.room.capacity().count_of(&run.class.resources, most).max(1) * most;

@@ -14,7 +14,7 @@ use falkon_core::tail::{OutputQuestion, Tail, TailQuestion};
 use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId, TaskKey, UserId};
 use falkon_wire::message::{
     ALTERNATIVES_SINCE, BelowAsk, FromClient, RestartAsk, Status, TaskInfo, Ticket, ToClient,
-    UserAsk, UserChange, UserStatus, without_automatic_cpus,
+    UserAsk, UserChange, UserStatus, leave_out_automatic,
 };
 use falkon_wire::provision::{ProvisionAsk, ProvisionStatus};
 use std::sync::{Arc, OnceLock};
@@ -54,7 +54,7 @@ impl Client {
             for class in &mut submission.classes {
                 // Tasks of a relay, with those that were chosen.
                 class.alternative = 0;
-                class.resources = without_automatic_cpus(&class.resources);
+                leave_out_automatic(class);
             }
         }
         let client = submitter();

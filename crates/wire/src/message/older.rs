@@ -3,7 +3,7 @@
 
 use super::{FromExecutor, ToClient, ToExecutor};
 use falkon_core::result::{Cause, Detail};
-use falkon_core::task::{AUTO_CPUS, MILLI, Resources};
+use falkon_core::task::{AUTO_CPUS, AUTO_TIME, MILLI, TaskClass};
 use std::sync::Arc;
 
 /// The first version of the protocol that knows of scratch disk space.
@@ -43,7 +43,7 @@ impl FromExecutor {
 impl ToExecutor {
     /// Leaves out what an executor or a relay that speaks `version` does not know: one of version 8
     /// gets tasks with the resources of the alternative that was chosen, does not learn which one
-    /// that is, and gives tasks with automatic CPUs one.
+    /// that is, and gives tasks with automatic CPUs one, and nobody's estimate of their time.
     pub fn adapt(&mut self, version: u16) {
         if version >= ALTERNATIVES_SINCE {
             return;
@@ -52,7 +52,7 @@ impl ToExecutor {
         for class in order.prepare.iter_mut().flat_map(|prepare| &mut prepare.classes) {
             class.alternative = 0;
             class.alternatives.clear();
-            class.resources = without_automatic_cpus(&class.resources);
+            leave_out_automatic(class);
         }
     }
 }
@@ -85,12 +85,14 @@ impl ToClient {
     }
 }
 
-/// Resources with as many CPUs as a peer of version 8 gives tasks that ask for automatic ones: one.
-#[must_use]
-pub fn without_automatic_cpus(resources: &Resources) -> Resources {
-    match resources.cpus_milli {
-        AUTO_CPUS => Resources { cpus_milli: MILLI, ..resources.clone() },
-        _ => resources.clone(),
+/// Gives a class what a peer of version 8 gives tasks whose CPUs are to be found out, one, and the
+/// estimate that it has of those whose time is, none.
+pub fn leave_out_automatic(class: &mut TaskClass) {
+    if class.resources.cpus_milli == AUTO_CPUS {
+        class.resources.cpus_milli = MILLI;
+    }
+    if class.estimate_micros == AUTO_TIME {
+        class.estimate_micros = 0;
     }
 }
 
@@ -127,7 +129,7 @@ mod tests {
     use falkon_core::dispatch::{BatchId, Delivery, Order, Prepare, Update};
     use falkon_core::gang::GangUsage;
     use falkon_core::result::{Counts, Finished, Outcome, Report, ResourceUsage, Tries};
-    use falkon_core::task::{InstanceId, TaskClass, TaskId, Time};
+    use falkon_core::task::{InstanceId, Resources, TaskId, Time};
 
     #[test]
     fn version_8_hears_nothing_of_disk_space_alternatives_and_nodes() {
@@ -201,8 +203,8 @@ mod tests {
     #[test]
     fn an_executor_of_version_8_gets_classes_that_it_can_read() {
         let plain = TaskClass::default();
-        let resources = Resources { cpus_milli: AUTO_CPUS, ..Resources::default() };
-        let auto = TaskClass { resources, ..plain.clone() };
+        let resources = Resources { cpus_milli: AUTO_CPUS, ..plain.resources.clone() };
+        let auto = TaskClass { resources, estimate_micros: AUTO_TIME, ..plain.clone() };
         let classes = vec![plain.clone(), TaskClass { alternative: 2, ..plain.clone() }, auto];
         let prepare =
             Prepare { batch: BatchId(1), template: Arc::default(), classes, everywhere: None };

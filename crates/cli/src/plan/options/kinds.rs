@@ -6,7 +6,9 @@ use super::super::texts::Map;
 use clap::builder::{TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use falkon_core::limits::{GANG_NODES_MAX, NODE_RANKS_MAX};
-use falkon_core::task::{AUTO_CPUS, AUTO_MEMORY, DISK, MILLI, UNLIMITED, set_disk_bytes};
+use falkon_core::task::{
+    AUTO_CPUS, AUTO_MEMORY, AUTO_TIME, DISK, MILLI, UNLIMITED, set_disk_bytes,
+};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use std::fmt;
 
@@ -118,10 +120,13 @@ option_kind!(
 option_kind!(Duration(u64) = "TIME", "time", quantity::duration_micros, |micros| micros, seconds);
 option_kind!(
     Estimate(u64) = "TIME",
-    "time",
-    quantity::duration_micros,
+    "task_time",
+    quantity::task_duration_micros,
     quantity::coarse_estimate,
-    seconds
+    |micros| match micros {
+        AUTO_TIME => Some("auto".to_owned()),
+        micros => seconds(micros),
+    }
 );
 
 fn number(number: impl ToString) -> Option<String> {
@@ -379,10 +384,10 @@ amount!(
     quantity::seconds_to_micros
 );
 amount!(
-    /// Microseconds that a task is expected to run.
+    /// Microseconds that a task is expected to run, or [`AUTO_TIME`].
     Estimate(u64),
-    "a number of seconds from 0 on, or a text such as \"5m\"",
-    quantity::duration_micros,
+    "a number of seconds from 0 on, or a text such as \"5m\" or \"auto\"",
+    quantity::task_duration_micros,
     quantity::seconds_to_micros
 );
 amount!(

@@ -41,7 +41,7 @@ impl Dispatcher {
                     let instance = &self.instances[&id];
                     let mut ready = instance.queues.iter().filter(|(_, queue)| queue.len > 0);
                     ready.any(|((_, need), queue)| {
-                        let lasts = queue.user_estimate(&instance.batches);
+                        let lasts = queue.lasts(&instance.batches);
                         runs_somewhere(need, lasts.unwrap_or(0))
                     })
                 }))

@@ -9,7 +9,7 @@ use crate::dispatch::share::counted_micros;
 use crate::dispatch::{Assigned, Dispatcher};
 use crate::limits::EXECUTOR_PATH_BYTES_MAX;
 use crate::result::{Cause, Detail, Outcome, shortened};
-use crate::task::{ExecutorId, InstanceId, TaskId};
+use crate::task::{ExecutorId, InstanceId, TaskClass, TaskId};
 use std::sync::Arc;
 
 impl Dispatcher {
@@ -96,8 +96,8 @@ impl Dispatcher {
         let data = data.map(|data| Box::new(unlocated_data(data, 0, 1, |_| false)));
         let row_bytes =
             rows.bytes() + submission.data.as_ref().map_or(0, |data| data.task_bytes(0));
-        let estimate = submission.classes.get(class as usize).map(|class| class.estimate_micros);
-        let counted_micros = counted_micros(None, estimate.filter(|micros| *micros > 0));
+        let estimate = submission.classes.get(class as usize).and_then(TaskClass::given_estimate);
+        let counted_micros = counted_micros(None, estimate);
         let in_flight = InFlight {
             first,
             count,

@@ -177,7 +177,7 @@ impl Dispatcher {
         need: &'a Need,
         (id, key): GangQueue,
     ) -> Wide<'a> {
-        Wide { need, now: self.now, lasts_micros: self.user_estimate(id, key) }
+        Wide { need, now: self.now, lasts_micros: self.lasts_micros(id, key) }
     }
 
     /// Forms the next gang of a queue, if there is room for all of it. `with_kept` takes room
@@ -224,7 +224,7 @@ impl Dispatcher {
             && let Some(class) = batch.submission.classes.get(run.class as usize)
         {
             ranks_per_node = class.ranks_per_node;
-            expected = Some(class.estimate_micros).filter(|micros| *micros > 0);
+            expected = class.given_estimate();
         }
         let measured = self.instances[&key.instance].queues.find(&queue.1);
         let measured = measured.and_then(|queue| queue.measured.mean_micros);
