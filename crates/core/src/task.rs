@@ -172,7 +172,7 @@ pub const AUTO_MEMORY: u64 = u64::MAX;
 pub const AUTO_CPUS: u32 = u32::MAX;
 
 /// About as long as other tasks of the kind have run, in microseconds: what dispatchers make of it
-/// is in `core/src/dispatch/likes.rs`.
+/// is in `core/src/dispatch/instance.rs`.
 pub const AUTO_TIME: u64 = u64::MAX;
 
 /// No limit, where 0 means another.

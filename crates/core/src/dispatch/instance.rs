@@ -195,21 +195,15 @@ impl ReadyQueue {
     }
 
     /// How long the next task lasts, for executors that leave: as its user expects or, if that is
-    /// to be found out, as tasks of this queue have lasted; 0 is unknown. `None` if there is no
+    /// to be found out, as long as any of this queue has; 0 is unknown. `None` if there is no
     /// task.
     pub(super) fn lasts(&self, batches: &BTreeMap<u64, Batch>) -> Option<u64> {
         match self.class_of_next(batches)?.estimate_micros {
-            AUTO_TIME => Some(self.found_micros()),
+            // It never falls, so that an executor that was too short of time for a task stays so.
+            // It is no more than that: where one has ended, another one may.
+            AUTO_TIME => Some(self.most_micros),
             given => Some(given),
         }
-    }
-
-    /// How long tasks last, as was found out: as the longest of all, rounded up by an eighth at
-    /// most, as the next may last a little longer. It never falls, so that an executor that was
-    /// too short of time for a task stays so. 0 is unknown.
-    fn found_micros(&self) -> u64 {
-        let bits = u64::BITS - self.most_micros.leading_zeros();
-        self.most_micros.next_multiple_of(1 << bits.saturating_sub(4))
     }
 
     /// Takes a run time of so many tasks into account.
