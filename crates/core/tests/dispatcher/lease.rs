@@ -4,10 +4,12 @@ use crate::fixture::{self, array, executor};
 use falkon_core::dispatch::{
     ConnectionId, Dispatcher, Event, InstanceOptions, Join, Lease, Order, Update,
 };
-use falkon_core::result::{Outcome, Report};
+use falkon_core::result::{Outcome, Report, Tries};
 use falkon_core::task::{
     AUTO_TIME, AllocationId, ExecutorId, InstanceId, Resources, Submission, TaskClass, TaskId, Time,
 };
+use proptest::collection::vec;
+use proptest::prelude::*;
 
 const CLIENT: ConnectionId = ConnectionId(0);
 const SECOND: u64 = 1_000_000;
@@ -138,4 +140,165 @@ fn what_is_released_gets_no_more_and_is_told_to_leave() {
     assert!(found.iter().any(|(to, order)| *to == 1 && order.leave), "{found:?}");
     let demand = dispatcher.demand(Time(2));
     assert_eq!((demand.queued(), demand.running, demand.submitted), (2, 0, 2));
+}
+
+/// What happens in a world of executors that leave, in seconds and tasks.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Join {
+        stays_s: u64,
+    },
+    Submit {
+        tasks: u64,
+    },
+    /// The task that runs with this number, modulo how many do, ends after so long.
+    End {
+        task: usize,
+        after_s: u64,
+    },
+    Pass {
+        seconds: u64,
+    },
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (10..200_u64).prop_map(|stays_s| Step::Join { stays_s }),
+        (1..8_u64).prop_map(|tasks| Step::Submit { tasks }),
+        (any::<usize>(), 1..60_u64).prop_map(|(task, after_s)| Step::End { task, after_s }),
+        (1..20_u64).prop_map(|seconds| Step::Pass { seconds }),
+    ]
+}
+
+/// An executor, with the tasks that it has: the number of each, and how often it was tried.
+struct Node {
+    connection: u64,
+    leaves_at: Time,
+    has: Vec<(u64, Tries)>,
+    updates: u64,
+}
+
+struct World {
+    dispatcher: Dispatcher,
+    now: Time,
+    nodes: Vec<Node>,
+    joined: u64,
+    submitted: u64,
+    longest: u64,
+}
+
+impl World {
+    fn new() -> World {
+        let (dispatcher, now) = (with_instance(), Time(0));
+        World { dispatcher, now, nodes: Vec::new(), joined: 0, submitted: 0, longest: 0 }
+    }
+
+    fn join(&mut self, stays_s: u64) {
+        self.joined += 1;
+        self.dispatcher.handle_timeout(self.now);
+        join(&mut self.dispatcher, self.joined, stays_s);
+        let (connection, leaves_at) = (self.joined, self.now.after(stays_s * SECOND));
+        self.nodes.push(Node { connection, leaves_at, has: Vec::new(), updates: 0 });
+    }
+
+    /// An executor says that it lives and, of a task, that it has ended.
+    fn update(&mut self, node: usize, ended: Option<(u64, Tries, u64)>) {
+        let node = &mut self.nodes[node];
+        node.updates += 1;
+        let reports = ended.map(|(task, tries, lasted)| Report {
+            instance: InstanceId(0),
+            first: TaskId(task),
+            count: 1,
+            tries,
+            outcome: Outcome::Exit(0),
+            started: Time(self.now.0 - lasted),
+            ended: self.now,
+            detail: None,
+        });
+        let reports = reports.into_iter().collect();
+        let update = Update { number: node.updates, reports, ..Update::default() };
+        let connection = ConnectionId(node.connection);
+        self.dispatcher.handle(self.now, Event::Update { connection, update });
+    }
+
+    /// Executors live until they leave, with what they run.
+    fn pass(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            self.now = self.now.after(SECOND);
+            for node in 0..self.nodes.len() {
+                self.update(node, None);
+            }
+            let (left, stay) = std::mem::take(&mut self.nodes)
+                .into_iter()
+                .partition(|node: &Node| node.leaves_at <= self.now);
+            self.nodes = stay;
+            let left: Vec<Node> = left;
+            for node in left {
+                let connection = ConnectionId(node.connection);
+                self.dispatcher.handle(self.now, Event::Closed { connection });
+            }
+            self.dispatcher.handle_timeout(self.now);
+            self.take_orders();
+        }
+    }
+
+    fn take_orders(&mut self) {
+        for (connection, order) in orders(&mut self.dispatcher) {
+            let Some(node) = self.nodes.iter_mut().find(|node| node.connection == connection)
+            else {
+                continue;
+            };
+            for assigned in order.assign {
+                let left = node.leaves_at.since(self.now);
+                assert!(left >= self.longest, "{left} µs are left of {}", self.longest);
+                let numbers = assigned.first.0..assigned.first.0 + assigned.count;
+                node.has.extend(numbers.map(|task| (task, assigned.tries)));
+            }
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Join { stays_s } => self.join(stays_s),
+            Step::Submit { tasks } => {
+                submit_auto(&mut self.dispatcher, self.submitted, tasks);
+                self.submitted += tasks;
+            }
+            Step::End { task, after_s } => {
+                self.pass(after_s);
+                let running: Vec<(usize, usize)> = (self.nodes.iter().enumerate())
+                    .flat_map(|(node, found)| (0..found.has.len()).map(move |at| (node, at)))
+                    .collect();
+                if let Some(&(node, at)) = running.get(task % running.len().max(1)) {
+                    let (task, tries) = self.nodes[node].has.remove(at);
+                    let lasted = after_s * SECOND;
+                    self.longest = self.longest.max(lasted);
+                    self.update(node, Some((task, tries, lasted)));
+                }
+            }
+            Step::Pass { seconds } => self.pass(seconds),
+        }
+        self.take_orders();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+
+    /// No task starts where there is less time left than the longest took, and all run as soon as
+    /// somebody stays.
+    #[test]
+    fn what_is_found_out_of_time_holds_in_random_worlds(steps in vec(any_step(), 1..60)) {
+        let mut world = World::new();
+        steps.into_iter().for_each(|step| world.step(step));
+        world.step(Step::Join { stays_s: 1_000_000 });
+        for _ in 0..2_000 {
+            if world.nodes.iter().all(|node| node.has.is_empty()) {
+                break;
+            }
+            world.step(Step::End { task: 0, after_s: 1 });
+        }
+        let counts = world.dispatcher.instance_views().next().unwrap().counts();
+        prop_assert_eq!(counts.done + counts.failed, world.submitted, "{:?}", counts);
+    }
 }
