@@ -124,7 +124,7 @@ option_kind!(
     quantity::task_duration_micros,
     quantity::coarse_estimate,
     |micros| match micros {
-        AUTO_TIME => Some("auto".to_owned()),
+        AUTO_TIME => Some("as long as others".to_owned()),
         micros => seconds(micros),
     }
 );
