@@ -1,5 +1,5 @@
-//! A virtual machine for what this machine's kernel may not have: control groups of version 2
-//! with all of their controllers.
+//! A virtual machine for tests of control groups of version 2 with all of their controllers, which
+//! the kernel of this machine may not have.
 //!
 //! It has no disk and no network, only files that a test gives it, the commands of BusyBox, and
 //! a processor that is emulated: whatever runs there is some twenty times slower than here.
@@ -16,10 +16,10 @@ const KERNEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/kernel/v
 const MEMORY_MIB: u32 = 1536;
 /// How long it may run, in seconds: less than a test may.
 const SECONDS_MAX: u32 = 600;
-/// What it says last, before the exit status of its script.
+/// The words before the exit status of the script, at the end.
 const ENDED: &str = "the script has ended with ";
 
-/// What the first process of the machine does.
+/// The script of the first process of the machine.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox mkdir -p /bin /proc /sys /dev /tmp /root
 /bin/busybox --install -s /bin
@@ -41,7 +41,7 @@ echo "the script has ended with $?"
 poweroff -f
 "#;
 
-/// Why there is no such machine.
+/// The part without which there is no such machine.
 #[derive(Debug)]
 struct Missing(&'static str);
 
@@ -54,12 +54,12 @@ impl fmt::Display for Missing {
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Machine {
-    /// What becomes its file system.
+    /// The directory that becomes its file system.
     root: PathBuf,
     busybox: PathBuf,
 }
 
-/// What the script wrote, and its exit status.
+/// The output of a script, and its exit status.
 #[derive(Debug)]
 pub struct Said {
     /// Both of its streams, line by line.

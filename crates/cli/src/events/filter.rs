@@ -181,7 +181,8 @@ fn is_named(wanted: &str, number: u64, name: Option<&str>) -> bool {
 }
 
 impl Filter {
-    /// What is wanted and not among the names, which are those of all events that were read.
+    /// The instance or executor that is wanted, if it is not among the names of all events that were
+    /// read.
     pub(crate) fn not_there(&self, names: &Names) -> Option<NotThere> {
         let Filter { args, .. } = self;
         if let Some(wanted) = &args.instance {

@@ -142,7 +142,7 @@ fn what_is_released_gets_no_more_and_is_told_to_leave() {
     assert_eq!((demand.queued(), demand.running, demand.submitted), (2, 0, 2));
 }
 
-/// What happens in a world of executors that leave, in seconds and tasks.
+/// A step of a world of executors that leave, in seconds and tasks.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Join {

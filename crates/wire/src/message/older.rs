@@ -43,7 +43,8 @@ impl FromExecutor {
 impl ToExecutor {
     /// Leaves out what an executor or a relay that speaks `version` does not know: one of version 8
     /// gets tasks with the resources of the alternative that was chosen, does not learn which one
-    /// that is, and gives tasks with automatic CPUs one, and nobody's estimate of their time.
+    /// that is, gives tasks with automatic CPUs one, and has no estimate of a time that is to be
+    /// found out.
     pub fn adapt(&mut self, version: u16) {
         if version >= ALTERNATIVES_SINCE {
             return;
