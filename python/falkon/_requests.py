@@ -77,7 +77,8 @@ class Result:
     """What its process used: ``wall_seconds``, ``user_seconds``, ``system_seconds``,
     ``rss_max_bytes``, ``read_bytes`` and ``written_bytes``, and ``disk_max_bytes`` of tasks
     that claim disk space. Of tasks on several nodes these are the sums (the memory is the most of
-    one node), and ``node_count``, ``nodes`` and ``missing`` say more. None for calls and tasks that did not start."""
+    one node), and ``node_count``, ``nodes`` (with the ``ranks`` of MPI on each) and ``missing`` say more.
+    None for calls and tasks that did not start."""
     outputs: List[str] = field(default_factory=list)
     """Where those of its outputs are that are members of archives, such as
     ``/shared/scores.part2.zip!7/energy.dat``. All of them are safe."""

@@ -5,7 +5,7 @@
 
 mod usage;
 
-pub use usage::{GANG_USAGE_BYTES_MAX, GangUsage, NodeUsage, NodeUsed, UsageLedger};
+pub use usage::{GANG_USAGE_BYTES_MAX, GangUsage, NodeUsage, NodeUsed, RankUsage, UsageLedger};
 
 use crate::data::declared::Serving;
 use crate::encoded::{GANG_ORDER_BYTES_MAX, MEMBER_BYTES_MAX};

@@ -78,6 +78,8 @@ pub const RETRIED_RUNS_MAX: usize = 1 << 20;
 pub const GANG_NODES_MAX: u32 = 4096;
 /// Nodes of a gang that a result lists with what each used: of more, it has the sums.
 pub const GANG_USAGE_NODES_MAX: usize = 256;
+/// Ranks of a gang that a result lists likewise: of more, none.
+pub const GANG_USAGE_RANKS_MAX: usize = 1024;
 /// Processes that launchers start on each node of a gang.
 pub const NODE_RANKS_MAX: u32 = 65_535;
 /// Questions about what tasks below relays write that have no answer yet.

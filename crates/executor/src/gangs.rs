@@ -10,13 +10,13 @@ mod usage;
 
 pub use begin::{REMOTE_ARGUMENT, remote_main};
 pub use client::{GangError, ask};
-pub(super) use environment::without;
 pub use environment::{GANG_VARIABLE, RSH_PROGRAM};
+pub(super) use environment::{ranked_by, without};
 
 use begin::write_key;
 use environment::Folder;
 use falkon_core::execute::Grant;
-use falkon_core::gang::{GangAction, GangKey, GangToken, GangUsage, Member, NodeUsed};
+use falkon_core::gang::{GangAction, GangKey, GangToken, GangUsage, Member, NodeUsed, RankUsage};
 use falkon_core::result::ResourceUsage;
 use falkon_core::task::{MILLI, Resources};
 use falkon_data::peer::remote::{RemoteEnd, RemoteEnded, RemoteStart, Started};
@@ -169,6 +169,15 @@ struct Launched {
     /// A process of another node has asked for it.
     is_for_other: bool,
     ended: oneshot::Sender<RemoteEnded>,
+}
+
+/// What is known of a launch that has ended.
+#[derive(Default)]
+pub(super) struct Measured {
+    pub(super) used: Option<ResourceUsage>,
+    pub(super) ranks: Vec<RankUsage>,
+    /// It ran, and what it used is not known.
+    pub(super) is_lost: bool,
 }
 
 /// A process that is ready to be launched.
@@ -384,13 +393,12 @@ impl Gangs {
     }
 
     /// A launch has ended. False if it was none of a gang; else the gang is returned if that was
-    /// the last of one that is over. `is_lost` if it ran, and what it used is not known.
+    /// the last of one that is over.
     pub(super) fn ended(
         &mut self,
         launch: u64,
         end: Result<RemoteEnd, String>,
-        used: Option<ResourceUsage>,
-        is_lost: bool,
+        measured: Measured,
     ) -> Option<Option<(GangKey, Option<ResourceUsage>)>> {
         let Launched { gang, is_for_other, ended } = self.launched.remove(&launch)?;
         let Some(held) = self.held.get_mut(&gang) else {
@@ -399,9 +407,10 @@ impl Gangs {
             return Some(None);
         };
         held.running.remove(&launch);
+        let Measured { used, ranks, is_lost } = measured;
         held.used = ResourceUsage::sum(held.used, used);
         if used.is_some() || is_lost {
-            held.gathering.add(NodeUsed { index: held.index, used, is_missing: is_lost });
+            held.gathering.add(NodeUsed { index: held.index, used, is_missing: is_lost, ranks });
         }
         held.gathering.ended();
         // The first member keeps what it knows: it makes the result.
@@ -441,17 +450,16 @@ impl Gangs {
     }
 
     /// What a gang used in all and on each node, when its task's command has ended, which used
-    /// `command`. Nothing is known if it never began.
+    /// `command`, with these ranks. Nothing is known if it never began.
     pub(super) fn usage(
         &self,
         key: GangKey,
         command: Option<ResourceUsage>,
+        ranks: Vec<RankUsage>,
     ) -> (Option<ResourceUsage>, Option<Arc<GangUsage>>) {
         let (Some(held), Some(_)) = (self.held.get(&key), command) else { return (command, None) };
-        held.gathering.add(NodeUsed { index: held.index, used: command, is_missing: false });
-        if !held.running.is_empty() {
-            held.gathering.add(NodeUsed { index: held.index, used: None, is_missing: true });
-        }
+        let is_missing = !held.running.is_empty();
+        held.gathering.add(NodeUsed { index: held.index, used: command, is_missing, ranks });
         let (all, nodes) = held.gathering.result(&held.members);
         (all, Some(Arc::new(nodes)))
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::{CAPTURE_BYTES_MAX, CPUS_MAX, Captured, Ended, FileMark, Kill, Launch, Outcome, Stage};
 use super::{LAUNCH_BYTES_MAX, capture::Stream};
-use super::{MemoryLimit, Shortage, Source, Tail, Tailed, Unchanged, Usage};
+use super::{MemoryLimit, RankUsage, Shortage, Source, Tail, Tailed, Unchanged, Usage};
 
 /// Longest record; a longer one means that the stream is garbled.
 pub(super) const RECORD_BYTES_MAX: usize = 64 << 20;
@@ -136,7 +136,7 @@ fn refusal(launch: &Launch) -> Option<i32> {
         let files = launch.unchanged.iter().map(|file| &file.path);
         let paths = [&launch.cwd, &launch.stdin, &launch.spill].into_iter().flatten().chain(files);
         let env = launch.env.iter().flat_map(|(name, value)| [name, value]);
-        launch.argv.iter().chain(paths).chain(env).chain(&launch.without)
+        launch.argv.iter().chain(paths).chain(env).chain(&launch.without).chain(&launch.ranked_by)
     };
     if strings().map(|string| string.len() + 1).sum::<usize>() > LAUNCH_BYTES_MAX {
         return Some(libc::E2BIG);
@@ -176,6 +176,8 @@ pub(super) fn put_launch(out: &mut Vec<u8>, launch: &Launch) {
         }
         put_u32(out, launch.cpus.len() as u32);
         launch.cpus.iter().for_each(|cpu| put_u32(out, *cpu));
+        put_u32(out, launch.ranked_by.len() as u32);
+        launch.ranked_by.iter().for_each(|name| put_bytes(out, name));
         put_u32(out, launch.unchanged.len() as u32);
         for Unchanged { path, mark } in &launch.unchanged {
             put_terminated(out, path);
@@ -254,7 +256,7 @@ pub(super) fn put_ready(out: &mut Vec<u8>) {
 }
 
 /// The report of a slot on a task, without the task's streams.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Report {
     pub(super) key: u64,
     pub(super) outcome: Outcome,
@@ -262,6 +264,7 @@ pub(super) struct Report {
     pub(super) ended: u64,
     pub(super) usage: Usage,
     pub(super) shortage: Option<Shortage>,
+    pub(super) ranks: Vec<RankUsage>,
 }
 
 /// Appends the end of a task.
@@ -277,11 +280,7 @@ pub(super) fn put_ended(out: &mut Vec<u8>, report: &Report, streams: [&Stream; 2
         put_u32(out, number as u32);
         put_u64(out, report.started);
         put_u64(out, report.ended);
-        put_u64(out, report.usage.user_us);
-        put_u64(out, report.usage.system_us);
-        put_u64(out, report.usage.rss_max_bytes);
-        put_u64(out, report.usage.read_bytes);
-        put_u64(out, report.usage.written_bytes);
+        put_usage(out, report.usage);
         let (kind, bytes) = match report.shortage {
             None => (SHORTAGE_NONE, 0),
             Some(Shortage::OverLimit { had_bytes }) => (SHORTAGE_LIMIT, had_bytes),
@@ -289,6 +288,11 @@ pub(super) fn put_ended(out: &mut Vec<u8>, report: &Report, streams: [&Stream; 2
         };
         out.push(kind);
         put_u64(out, bytes);
+        put_u32(out, report.ranks.len() as u32);
+        for RankUsage { rank, usage } in &report.ranks {
+            put_u32(out, *rank);
+            put_usage(out, *usage);
+        }
         for stream in streams {
             put_bytes(out, stream.head());
             put_u64(out, stream.total_bytes());
@@ -297,6 +301,13 @@ pub(super) fn put_ended(out: &mut Vec<u8>, report: &Report, streams: [&Stream; 2
             put_u32(out, stream.spill_error().unwrap_or(0) as u32);
         }
     });
+}
+
+fn put_usage(out: &mut Vec<u8>, usage: Usage) {
+    let Usage { user_us, system_us, rss_max_bytes, read_bytes, written_bytes } = usage;
+    for number in [user_us, system_us, rss_max_bytes, read_bytes, written_bytes] {
+        put_u64(out, number);
+    }
 }
 
 /// Reads a record that came to the host.
@@ -367,21 +378,28 @@ fn read_ended(fields: &mut Fields<'_>) -> Result<Ended, Garbled> {
         _ => return Err(Garbled),
     };
     let (started, ended) = (fields.u64()?, fields.u64()?);
-    let usage = Usage {
-        user_us: fields.u64()?,
-        system_us: fields.u64()?,
-        rss_max_bytes: fields.u64()?,
-        read_bytes: fields.u64()?,
-        written_bytes: fields.u64()?,
-    };
+    let usage = read_usage(fields)?;
     let shortage = match (fields.u8()?, fields.u64()?) {
         (SHORTAGE_NONE, _) => None,
         (SHORTAGE_LIMIT, had_bytes) => Some(Shortage::OverLimit { had_bytes }),
         (SHORTAGE_SYSTEM, _) => Some(Shortage::OfSystem),
         _ => return Err(Garbled),
     };
+    let ranks = (0..fields.u32()?)
+        .map(|_| Ok(RankUsage { rank: fields.u32()?, usage: read_usage(fields)? }));
+    let ranks = ranks.collect::<Result<_, Garbled>>()?;
     let (stdout, stderr) = (read_captured(fields)?, read_captured(fields)?);
-    Ok(Ended { key, outcome, started, ended, stdout, stderr, usage, shortage })
+    Ok(Ended { key, outcome, started, ended, stdout, stderr, usage, shortage, ranks })
+}
+
+fn read_usage(fields: &mut Fields<'_>) -> Result<Usage, Garbled> {
+    Ok(Usage {
+        user_us: fields.u64()?,
+        system_us: fields.u64()?,
+        rss_max_bytes: fields.u64()?,
+        read_bytes: fields.u64()?,
+        written_bytes: fields.u64()?,
+    })
 }
 
 fn read_captured(fields: &mut Fields<'_>) -> Result<Captured, Garbled> {
@@ -423,6 +441,7 @@ pub(super) struct LaunchRecord<'a> {
     pub(super) spill: Option<&'a [u8]>,
     pub(super) memory: Option<MemoryLimit>,
     pub(super) cpus: Option<CpuSet>,
+    pub(super) ranked_by: Vec<Vec<u8>>,
     unchanged: u32,
     rest: Fields<'a>,
 }
@@ -458,6 +477,8 @@ impl<'a> LaunchRecord<'a> {
         for _ in 0..fields.u32()? {
             cpus.get_or_insert(CpuSet::default()).add(fields.u32()?);
         }
+        let ranked_by = (0..fields.u32()?).map(|_| fields.bytes().map(<[u8]>::to_vec));
+        let ranked_by = ranked_by.collect::<Result<_, _>>()?;
         let unchanged = fields.u32()?;
         Ok(Ok(LaunchRecord {
             key,
@@ -468,6 +489,7 @@ impl<'a> LaunchRecord<'a> {
             spill,
             memory,
             cpus,
+            ranked_by,
             unchanged,
             rest: fields,
         }))

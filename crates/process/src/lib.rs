@@ -39,6 +39,7 @@ mod link;
 mod orphans;
 mod outbox;
 mod pool;
+mod ranks;
 mod shortage;
 mod slot;
 mod spawn;
@@ -126,6 +127,10 @@ pub struct Launch {
     /// The numbers of the CPUs that it may run on, if it is a program; on all that the host may
     /// run on if there are none. Numbers from [`CPUS_MAX`] on do not count.
     pub cpus: Vec<u32>,
+    /// The names of environment variables with which launchers of parallel programs tell processes
+    /// their ranks: what processes use that have one of them is said of each rank
+    /// ([`Ended::ranks`]). The first of several that have numbers counts.
+    pub ranked_by: Vec<Vec<u8>>,
 }
 
 impl fmt::Debug for Launch {
@@ -223,6 +228,9 @@ pub struct Ended {
     pub usage: Usage,
     /// The want of memory that ended it, if one did.
     pub shortage: Option<Shortage>,
+    /// The resources that ranks were seen to use ([`Launch::ranked_by`]), in their order: 4,096 of
+    /// them at most, and of each what it had used at the last look.
+    pub ranks: Vec<RankUsage>,
 }
 
 /// A want of memory that ends a process.
@@ -350,6 +358,15 @@ pub struct Usage {
     pub read_bytes: u64,
     /// Bytes that were written to storage.
     pub written_bytes: u64,
+}
+
+/// The resources that the processes of one rank used together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RankUsage {
+    /// The rank.
+    pub rank: u32,
+    /// The resources.
+    pub usage: Usage,
 }
 
 /// An order to end a running task.

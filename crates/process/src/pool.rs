@@ -502,7 +502,8 @@ impl Seat {
 fn put_given_up(out: &mut Vec<u8>, key: u64, stage: Stage, started: u64) {
     let outcome = Outcome::NotStarted { stage, errno: libc::ETIMEDOUT };
     let usage = Usage::default();
-    let report = Report { key, outcome, started, ended: now_us(), usage, shortage: None };
+    let (ended, ranks) = (now_us(), Vec::new());
+    let report = Report { key, outcome, started, ended, usage, shortage: None, ranks };
     host_protocol::put_ended(out, &report, [&Stream::default(), &Stream::default()]);
 }
 

@@ -20,9 +20,10 @@ use super::host_protocol::{self, LaunchRecord, Report, Variable};
 use super::inbox::Woken;
 use super::outbox::{Deferral, HELD_TASK_US_MAX, HELD_US_MAX};
 use super::pool::{Assignment, Pool, Seat};
+use super::ranks::Ranks;
 use super::spawn::{self, Child, NotSpawned, Setup, Stack};
 use super::watch::Watch;
-use super::{FileMark, MemoryLimit, Outcome, Shortage, Source, Stage, Usage};
+use super::{FileMark, MemoryLimit, Outcome, RankUsage, Shortage, Source, Stage, Usage};
 
 /// Most that is read from a stream at once; what a pipe holds unless its size was changed.
 const READ_BYTES: usize = 64 << 10;
@@ -67,15 +68,21 @@ impl Held {
 }
 
 /// A task that has been started.
-type Started = ([Pipe; 2], Child, Option<Held>);
+struct Started {
+    pipes: [Pipe; 2],
+    child: Child,
+    held: Option<Held>,
+    ranks: Ranks,
+}
 
 /// How a task has ended.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct End {
     outcome: Outcome,
     usage: Usage,
     at: u64,
     shortage: Option<Shortage>,
+    ranks: Vec<RankUsage>,
 }
 
 /// The end to read from and the end to write to. A slot keeps both: so the pipe never ends, and
@@ -202,7 +209,7 @@ impl Slot {
             match self.start(image, &assignment.order) {
                 Ok(started) if self.seat.start.end() => Ok(self.follow_to_its_end(key, started)),
                 // The start was given up.
-                Ok((pipes, child, held)) => {
+                Ok(Started { pipes, child, held, .. }) => {
                     kill_group(&child, libc::SIGKILL);
                     self.reap(&child);
                     self.leave_group(held);
@@ -224,14 +231,15 @@ impl Slot {
         for stream in &mut self.streams {
             stream.finish();
         }
-        let End { outcome, usage, at: ended, shortage } =
+        let End { outcome, usage, at: ended, shortage, ranks } =
             result.unwrap_or_else(|(stage, errno)| End {
                 outcome: Outcome::NotStarted { stage, errno },
                 usage: Usage::default(),
                 at: now_us(),
                 shortage: None,
+                ranks: Vec::new(),
             });
-        Some(Report { key, outcome, started, ended, usage, shortage })
+        Some(Report { key, outcome, started, ended, usage, shortage, ranks })
     }
 
     /// Starts a task. Everything up to here may hang in a file system.
@@ -249,6 +257,7 @@ impl Slot {
         }
         let (cwd, head_bytes_max) = (order.cwd, order.capture_bytes_max);
         let (memory, cpus) = (order.memory, order.cpus);
+        let ranks = Ranks::new(std::mem::take(&mut order.ranked_by));
         let [stdout, stderr] = &mut self.streams;
         stdout.begin(head_bytes_max, order.spill, ".stdout");
         stderr.begin(head_bytes_max, order.spill, ".stderr");
@@ -260,14 +269,14 @@ impl Slot {
             progress.reach(Stage::Copy);
             let child = self.copy(order, of, &pipes);
             let child = child.map_err(|errno| NotSpawned::new(Stage::Copy, errno))?;
-            return Ok((pipes, child, None));
+            return Ok(Started { pipes, child, held: None, ranks: Ranks::default() });
         }
         if order.source == Source::Forked {
             progress.reach(Stage::Copy);
             let pid = self.pool.adopted(order.key).ok_or(libc::ESRCH);
             let child = pid.and_then(|pid| self.pool.copies.adopt(pid));
             let child = child.map_err(|errno| NotSpawned::new(Stage::Copy, errno))?;
-            return Ok((pipes, child, None));
+            return Ok(Started { pipes, child, held: None, ranks: Ranks::default() });
         }
         progress.reach(Stage::Stdin);
         let stdin = match (order.source, order.stdin) {
@@ -302,7 +311,7 @@ impl Slot {
             let _ = group.hold_to(limit.bytes);
         }
         match spawned {
-            Ok(child) => Ok((pipes, child, held)),
+            Ok(child) => Ok(Started { pipes, child, held, ranks }),
             Err(failed) => {
                 // Nothing was in its group but the child, which has ended, and it has no limit.
                 self.group = held.and_then(|held| held.group);
@@ -378,12 +387,13 @@ impl Slot {
 
     /// Follows a task that runs until it has ended.
     fn follow_to_its_end(&mut self, key: u64, started: Started) -> End {
-        let (pipes, child, held) = started;
+        let Started { pipes, child, held, ranks } = started;
         self.tidy();
         self.is_untidy = true;
         let [stdout, stderr] = &pipes;
         let streams = [stdout.0.as_fd(), stderr.0.as_fd()];
-        let seen = self.follow(key, &child, streams, held.as_ref());
+        let watch = Watch::new(child.pid, held.as_ref().map(|held| held.bytes), ranks);
+        let seen = self.follow(key, &child, streams, held.as_ref(), watch);
         let at = now_us();
         // While the task has not been waited for, its number and so its group's is not used
         // again. What it left in its group goes with it.
@@ -402,7 +412,7 @@ impl Slot {
         }
         self.leave_group(held);
         self.done = Some((pipes, child));
-        End { outcome, usage, at, shortage }
+        End { outcome, usage, at, shortage, ranks: seen.ranks }
     }
 
     /// The want of memory that has ended a task, if one has.
@@ -427,10 +437,10 @@ impl Slot {
         child: &Child,
         pipes: [BorrowedFd<'_>; 2],
         held: Option<&Held>,
+        mut watch: Watch,
     ) -> Seen {
         // Whoever asked before it started waits for that.
         self.answer_tails(key);
-        let mut watch = Watch::new(child.pid, held.map(|held| held.bytes));
         let mut was_killed = false;
         // SIGKILL is due at this time.
         let mut deadline: Option<u64> = None;
@@ -457,7 +467,8 @@ impl Slot {
             }
             if ended {
                 let over_bytes = watch.over().map(|over| over.bytes);
-                return Seen { most_bytes: watch.most_bytes(), over_bytes, was_killed };
+                let (most_bytes, ranks) = (watch.most_bytes(), watch.ranks());
+                return Seen { most_bytes, over_bytes, was_killed, ranks };
             }
             if watch.look(|| self.pool.strays(key)) {
                 end_if_over(&watch, held, child);
@@ -505,7 +516,7 @@ impl Slot {
 }
 
 /// What is seen of a task while it runs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Seen {
     /// The most memory that its processes had.
     most_bytes: u64,
@@ -513,6 +524,7 @@ struct Seen {
     over_bytes: Option<u64>,
     /// The executor has ordered its end.
     was_killed: bool,
+    ranks: Vec<RankUsage>,
 }
 
 /// Kills a task that has exceeded its memory limit, with all that it has started. The kernel may

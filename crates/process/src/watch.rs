@@ -11,7 +11,9 @@
 use std::collections::HashSet;
 use std::fs;
 
+use super::RankUsage;
 use super::clock::now_us;
+use super::ranks::Ranks;
 
 /// When a task is looked at for the first time, and how long is between two looks at least.
 const LOOK_US_MIN: u64 = 25_000;
@@ -42,6 +44,7 @@ pub(super) struct Watch {
     limit: Option<u64>,
     /// What it had when it had more than its limit.
     over: Option<Over>,
+    ranks: Ranks,
 }
 
 /// A task that has more memory than its limit.
@@ -54,10 +57,12 @@ pub(super) struct Over {
 }
 
 impl Watch {
-    /// Begins with the process `pid`, which may have `limit` bytes.
-    pub(super) fn new(pid: libc::pid_t, limit: Option<u64>) -> Watch {
+    /// Begins with the process `pid`, which may have `limit` bytes, and whose `ranks` are told
+    /// apart.
+    pub(super) fn new(pid: libc::pid_t, limit: Option<u64>, ranks: Ranks) -> Watch {
         let started = now_us();
-        Watch { pid, started, due: started + LOOK_US_MIN, most_bytes: 0, limit, over: None }
+        let due = started + LOOK_US_MIN;
+        Watch { pid, started, due, most_bytes: 0, limit, over: None, ranks }
     }
 
     /// When to look next.
@@ -75,6 +80,11 @@ impl Watch {
         self.over.as_ref()
     }
 
+    /// What each rank of the task was seen to use.
+    pub(super) fn ranks(&self) -> Vec<RankUsage> {
+        self.ranks.used()
+    }
+
     /// Looks at the task's processes, if it is time; returns whether it was. Those that have left
     /// the task, and so do not descend from it any more, are `strays`.
     pub(super) fn look(&mut self, strays: impl FnOnce() -> Vec<libc::pid_t>) -> bool {
@@ -83,6 +93,7 @@ impl Watch {
             return false;
         }
         let processes = family(self.pid, strays());
+        self.ranks.look(&processes);
         let seen = memory(&processes, self.most_bytes);
         self.most_bytes = self.most_bytes.max(seen.bytes);
         let mut apart_max = LOOK_US_MAX;
@@ -162,7 +173,7 @@ fn memory(processes: &[libc::pid_t], known: u64) -> Seen {
 }
 
 /// The resident set of a process in bytes; 0 if it has ended.
-fn resident(pid: libc::pid_t) -> u64 {
+pub(super) fn resident(pid: libc::pid_t) -> u64 {
     let sizes = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
     let pages = sizes.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse().ok());
     pages.unwrap_or(0_u64).saturating_mul(rustix::param::page_size() as u64)
@@ -189,7 +200,7 @@ fn kept(pid: libc::pid_t) -> u64 {
 }
 
 /// The bytes of the line `name` of a list of sizes.
-fn kib(list: &str, name: &str) -> Option<u64> {
+pub(super) fn kib(list: &str, name: &str) -> Option<u64> {
     let size = list.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = size.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib.saturating_mul(1024))
@@ -217,7 +228,7 @@ mod tests {
 
         let processes = family(pid, Vec::new());
         assert_eq!(processes.len(), 2, "the shell and its child");
-        let mut watch = Watch::new(pid, Some(2 * BYTES));
+        let mut watch = Watch::new(pid, Some(2 * BYTES), Ranks::default());
         watch.due = 0;
         watch.look(Vec::new);
         assert!(watch.most_bytes() >= 2 * BYTES, "{watch:?}");

@@ -20,7 +20,9 @@ use falkon_core::dispatch::{
     Prepare, Purpose, Record, Remembered, RequestError, Selection, Site, Standing, StoredPage,
     Subtree, Survey, Update, UserLimits, UserUse,
 };
-use falkon_core::gang::{GangKey, GangOrder, GangReport, GangToken, GangUsage, Member, NodeUsage};
+use falkon_core::gang::{
+    GangKey, GangOrder, GangReport, GangToken, GangUsage, Member, NodeUsage, RankUsage,
+};
 use falkon_core::part::{PartAnswer, PartQuestion};
 use falkon_core::provision::Waiting;
 use falkon_core::relay::Note;
@@ -234,7 +236,8 @@ wire_struct!(Detail {
     executor,
 } later { alternative, given_cpus_milli, given_memory_bytes, gang });
 wire_struct!(GangUsage { nodes, missing, listed });
-wire_struct!(NodeUsage { executor, used, is_missing });
+wire_struct!(NodeUsage { executor, used, is_missing } later { ranks });
+wire_struct!(RankUsage { rank, used });
 
 /// An array of the numbers that every version has, and of the disk space if that was measured:
 /// version 8 of the protocol, and of journals, has none.
@@ -526,6 +529,7 @@ wire_list!(
     GangOrder,
     GangReport,
     NodeUsage,
+    RankUsage,
     Member,
     Unwritten,
     (ExecutorId, String),

@@ -3,7 +3,7 @@
 use super::TaskResult;
 use super::staged::bytes_text;
 use crate::exit::write_line;
-use falkon_core::gang::GangUsage;
+use falkon_core::gang::{GangUsage, RankUsage};
 use falkon_core::metrics::ResourceTotals;
 use falkon_core::result::ResourceUsage;
 use falkon_core::task::Time;
@@ -44,6 +44,17 @@ pub(crate) struct JsonUsage {
 #[derive(Debug, Serialize)]
 struct JsonNode {
     executor: String,
+    #[serde(flatten)]
+    used: JsonUsed,
+    /// Each rank that was seen there, unless they are too many.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ranks: Vec<JsonRank>,
+}
+
+/// The resources that one rank of a task used on a node.
+#[derive(Debug, Serialize)]
+struct JsonRank {
+    rank: u32,
     #[serde(flatten)]
     used: JsonUsed,
 }
@@ -88,7 +99,9 @@ impl JsonUsage {
         let listed = gang.map(|gang| gang.listed.as_slice()).unwrap_or_default();
         let nodes = listed.iter().filter_map(|node| {
             let executor = node.executor.clone();
-            node.used.map(|used| JsonNode { executor, used: used.into() })
+            let rank = |of: &RankUsage| JsonRank { rank: of.rank, used: of.used.into() };
+            let ranks = node.ranks.iter().map(rank).collect();
+            node.used.map(|used| JsonNode { executor, used: used.into(), ranks })
         });
         let missing = listed.iter().filter(|node| node.is_missing);
         JsonUsage {
@@ -214,9 +227,11 @@ mod tests {
             executor: name.to_owned(),
             used,
             is_missing,
+            ranks: Vec::new(),
         };
+        let ranks = vec![RankUsage { rank: 5, used: of(1) }];
         let listed = vec![
-            node("n1", Some(of(1)), false),
+            NodeUsage { ranks, ..node("n1", Some(of(1)), false) },
             node("n2", Some(of(2)), true),
             node("n3", None, true),
         ];
@@ -225,6 +240,9 @@ mod tests {
         let seconds = |at: usize| found["nodes"][at]["user_seconds"].as_f64();
         assert_eq!([0, 1, 2].map(seconds), [Some(1.0), Some(2.0), None]);
         assert_eq!(found["nodes"][1]["executor"], "n2");
+        assert_eq!(found["nodes"][0]["ranks"][0]["rank"], 5);
+        assert_eq!(found["nodes"][0]["ranks"][0]["user_seconds"], 1.0);
+        assert_eq!(found["nodes"][1].get("ranks"), None);
         assert_eq!(found["missing"], serde_json::json!(["n2", "n3"]));
         assert_eq!(found["missing_count"], 2);
     }

@@ -11,9 +11,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::process::Command;
 
+/// Says where each rank runs. With a number of seconds, each has 20 MB more memory than the one
+/// before, for so long.
 const HELLO: &str = r#"
 #include <mpi.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 int main(int argc, char **argv) {
     int rank, size, length, sum;
     char name[MPI_MAX_PROCESSOR_NAME];
@@ -23,6 +27,12 @@ int main(int argc, char **argv) {
     MPI_Get_processor_name(name, &length);
     MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     printf("%d of %d on %s, sum %d\n", rank, size, name, sum);
+    if (argc > 1) {
+        long bytes = (rank + 1) * 20000000L;
+        volatile char *held = malloc(bytes);
+        for (long at = 0; at < bytes; at += 1000) held[at] = 1;
+        sleep(atoi(argv[1]));
+    }
     MPI_Finalize();
     return 0;
 }
@@ -172,6 +182,32 @@ impl Launcher<'_> {
         let nodes = usage["nodes"].as_array().map(Vec::len);
         assert_eq!((nodes, &usage["missing"]), (Some(3), &Value::Null), "{result}");
         cluster.nothing_runs();
+        self.measures_each_rank(&cluster, &as_root, &expected);
+    }
+
+    /// Each rank's usage is said, on the node where it was.
+    fn measures_each_rank(&self, cluster: &Cluster<'_>, options: &[&str], said: &[&str]) {
+        let mut expected: Vec<(&str, u64)> = said
+            .iter()
+            .map(|line| {
+                let (rank, rest) = line.split_once(" of 6 on ").unwrap();
+                (rest.split(',').next().unwrap(), rank.parse().unwrap())
+            })
+            .collect();
+        expected.sort_unstable();
+        usage::in_time_to_be_seen(|seconds| {
+            let words = [options, &["--"], self.words, &[seconds]].concat();
+            let result = cluster.run(3, &words);
+            let mut ranks = usage::measured_ranks(&result);
+            ranks.sort_unstable_by_key(|(node, rank, _)| (*node, *rank));
+            let found: Vec<_> = ranks.iter().map(|(node, rank, _)| (*node, *rank)).collect();
+            let has = |rank: u64, used: &Value| {
+                let had = used["rss_max_bytes"].as_u64().unwrap();
+                (20_000_000 * (rank + 1)..=20_000_000 * (rank + 1) + 150_000_000).contains(&had)
+            };
+            println!("{result}");
+            found == expected && ranks.iter().all(|(_, rank, used)| has(*rank, used))
+        });
     }
 }
 
@@ -194,13 +230,16 @@ fn open_mpi_places_ranks_as_by_hand() {
     Launcher { words, file: "--hostfile", by_hand, as_root }.places_ranks_as_by_hand(&site);
 }
 
-/// Each line is one write: launchers join what ranks write.
+/// The same in Python. Each line is one write: launchers join what ranks write.
 const HELLO_PYTHON: &str = "
-import os
+import os, sys, time
 from mpi4py import MPI
 world = MPI.COMM_WORLD
 rank, size, name = world.Get_rank(), world.Get_size(), MPI.Get_processor_name()
 os.write(1, f'{rank} of {size} on {name}, sum {world.allreduce(rank)}\\n'.encode())
+if len(sys.argv) > 1:
+    held = b'x' * 20_000_000 * (rank + 1)
+    time.sleep(int(sys.argv[1]))
 ";
 
 /// The launcher and the Python of a package of PyPI, installed with mpi4py in an environment of

@@ -17,12 +17,13 @@
 //! | 4 signal | asker | 0 | a signal (1 byte) for the process and its group |
 //! | 5 exited | starter | 0 for a status, 1 for a signal | it (1 byte) |
 //! | 6 refused | starter | 0 | why the process was not started, or is lost |
-//! | 7 used | starter | 0 | nodes with what processes of the gang used there, 45 bytes each |
+//! | 7 used | starter | 0 | nodes with what processes of the gang used there |
 //! | 8 unwanted | asker | 0 | nothing: the starter ends the process, and then sends 7 and the last frame |
 //!
 //! A node of 7 is its index in the gang (4 bytes), a byte with 1 if usage follows and 2 if some is
-//! missing, and five numbers (8 bytes each): microseconds in user mode and in the kernel, the most
-//! memory, bytes read, bytes written. Releases of protocol 8 know neither 7 nor 8. An asker that
+//! missing, five numbers (8 bytes each): microseconds in user mode and in the kernel, the most
+//! memory, bytes read, bytes written; and how many ranks were seen there (4 bytes), each with its
+//! number (4 bytes) and its own five. A node with many comes in parts. Releases of protocol 8 know neither 7 nor 8. An asker that
 //! does has 1 in its request, which those pass over. A starter that does sends an empty 7 first,
 //! and the usage that it hands over before the last frame; the asker may send it 8 then.
 //!

@@ -1,7 +1,7 @@
 //! Processes that executors start for each other.
 
 use super::{LEVELS, Rig, pattern, run};
-use falkon_core::gang::{GangKey, GangToken, NodeUsed};
+use falkon_core::gang::{GangKey, GangToken, NodeUsed, RankUsage};
 use falkon_core::result::{ResourceUsage, Tries};
 use falkon_core::task::{InstanceId, TaskId};
 use falkon_data::peer::remote::{
@@ -27,7 +27,9 @@ fn handed_over() -> Vec<NodeUsed> {
     let used = |index| {
         let user_micros = u64::from(index) + 1;
         let used = Some(ResourceUsage { user_micros, ..ResourceUsage::default() });
-        NodeUsed { index, used, is_missing: index % 2 == 0 }
+        let used_by_rank = ResourceUsage { read_bytes: 7, ..ResourceUsage::default() };
+        let ranks = (0..index % 3).map(|rank| RankUsage { rank, used: used_by_rank }).collect();
+        NodeUsed { index, used, is_missing: index % 2 == 0, ranks }
     };
     (0..1_000).map(used).collect()
 }

@@ -58,6 +58,10 @@ const OF_JOBS: [&str; 16] = [
     "SRUN_",
 ];
 
+/// The variables with which launchers tell processes their ranks; in Open MPI's, both of the first
+/// two are set.
+const RANKS: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
+
 /// How many remote shells Open MPI starts at once by default.
 const RSH_CONCURRENT_MIN: usize = 128;
 
@@ -67,6 +71,11 @@ const FOLDER_BYTES_MAX: usize = 96;
 /// The names of the variables that processes of a gang do not inherit, by their beginnings.
 pub(crate) fn without() -> Vec<Vec<u8>> {
     OF_JOBS.iter().map(|name| name.as_bytes().to_vec()).collect()
+}
+
+/// The names of the variables that have the ranks of a gang's processes.
+pub(crate) fn ranked_by() -> Vec<Vec<u8>> {
+    RANKS.iter().map(|name| name.as_bytes().to_vec()).collect()
 }
 
 /// A gang's directory on this node, with its files; removed when it is dropped.

@@ -100,7 +100,7 @@ impl Gathering {
 impl State {
     fn give_up(&mut self) {
         for index in self.asked.values() {
-            self.ledger.add(NodeUsed { index: *index, used: None, is_missing: true });
+            self.ledger.add(NodeUsed::missing(*index));
         }
     }
 }
@@ -136,7 +136,7 @@ impl Drop for AskedOther {
             let mut state = self.gathering.state();
             let index = state.asked.remove(&self.number);
             if let Some(index) = index.filter(|_| !self.is_known) {
-                state.ledger.add(NodeUsed { index, used: None, is_missing: true });
+                state.ledger.add(NodeUsed::missing(index));
             }
         }
         self.gathering.ended();
@@ -149,21 +149,17 @@ mod tests {
 
     fn used(user_micros: u64) -> NodeUsed {
         let used = Some(ResourceUsage { user_micros, ..ResourceUsage::default() });
-        NodeUsed { index: 1, used, is_missing: false }
-    }
-
-    fn missing(index: u32) -> NodeUsed {
-        NodeUsed { index, used: None, is_missing: true }
+        NodeUsed { index: 1, used, is_missing: false, ranks: Vec::new() }
     }
 
     #[test]
     fn a_node_is_missing_unless_it_has_told_all() {
         let gathering = Gathering::default();
         let cases: [(&[Told], Vec<NodeUsed>); 5] = [
-            (&[], vec![missing(1)]),
+            (&[], vec![NodeUsed::missing(1)]),
             (&[Told::Refused], vec![]),
             // A release of protocol 8 tells nothing.
-            (&[Told::Exited], vec![missing(1)]),
+            (&[Told::Exited], vec![NodeUsed::missing(1)]),
             (&[Told::Used(vec![]), Told::Used(vec![used(5)]), Told::Exited], vec![used(5)]),
             (
                 &[Told::Used(vec![]), Told::Used(vec![used(5)])],
@@ -190,7 +186,7 @@ mod tests {
         prompt.hear(Told::Exited);
         drop(prompt);
         let handed = runtime.block_on(gathering.close(Duration::ZERO));
-        assert_eq!(handed, [used(7), missing(2)]);
+        assert_eq!(handed, [used(7), NodeUsed::missing(2)]);
         drop(late);
         // What has ended is waited for no longer.
         runtime.block_on(gathering.closed(Duration::MAX));

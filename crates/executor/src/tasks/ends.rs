@@ -6,6 +6,7 @@ use crate::workers::Workers;
 use falkon_core::data::object::ObjectId;
 use falkon_core::data::stage;
 use falkon_core::execute::Event;
+use falkon_core::gang::RankUsage;
 use falkon_core::result::{Cause, Detail, Outcome, ResourceUsage, Stream};
 use falkon_net::clock::Clock;
 use falkon_process::{Ended, Outcome as ProcessOutcome, Shortage, Stage, Usage};
@@ -185,7 +186,7 @@ impl Tasks {
         let resources =
             used(&ended.outcome, &ended.usage).map(|used| ResourceUsage { disk_max_bytes, ..used });
         let (resources, gang) = match process.gang {
-            Some(gang) => self.gangs.usage(gang, resources),
+            Some(gang) => self.gangs.usage(gang, resources, ranks(&ended.ranks)),
             None => (resources, None),
         };
         let says = says || resources.is_some();
@@ -222,17 +223,29 @@ impl Tasks {
 
 /// What a process used that has run.
 pub(super) fn used(outcome: &ProcessOutcome, usage: &Usage) -> Option<ResourceUsage> {
+    let has_run = !matches!(outcome, ProcessOutcome::NotStarted { .. });
+    has_run.then(|| resource_usage(usage))
+}
+
+/// What the ranks of a process used.
+pub(super) fn ranks(ranks: &[falkon_process::RankUsage]) -> Vec<RankUsage> {
+    let rank = |of: &falkon_process::RankUsage| RankUsage {
+        rank: of.rank,
+        used: resource_usage(&of.usage),
+    };
+    ranks.iter().map(rank).collect()
+}
+
+fn resource_usage(usage: &Usage) -> ResourceUsage {
     let Usage { user_us, system_us, rss_max_bytes, read_bytes, written_bytes } = *usage;
-    let used = ResourceUsage {
+    ResourceUsage {
         user_micros: user_us,
         system_micros: system_us,
         rss_max_bytes,
         read_bytes,
         written_bytes,
         disk_max_bytes: None,
-    };
-    let has_run = !matches!(outcome, ProcessOutcome::NotStarted { .. });
-    has_run.then_some(used)
+    }
 }
 
 #[cfg(test)]

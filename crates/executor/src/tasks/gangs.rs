@@ -1,9 +1,9 @@
 //! Tasks that run on several executors, and the processes that they start on other nodes.
 
 use super::Tasks;
-use super::ends::used;
+use super::ends::{ranks, used};
 use crate::MemoryLimits;
-use crate::gangs::{self, Asked, FromGangs};
+use crate::gangs::{self, Asked, FromGangs, Measured};
 use falkon_core::execute::Event;
 use falkon_core::gang::{GangAction, GangKey};
 use falkon_core::result::ResourceUsage;
@@ -21,6 +21,8 @@ type Variable = (Vec<u8>, Vec<u8>);
 pub(super) struct GangEnvironment {
     pub(super) set: Vec<Variable>,
     pub(super) without: Vec<Vec<u8>>,
+    /// By which variables its ranks are told apart.
+    pub(super) ranked_by: Vec<Vec<u8>>,
 }
 
 impl Tasks {
@@ -62,7 +64,7 @@ impl Tasks {
         let (variables, ranks) = self.gangs.environment(key)?;
         let mut set = variables.to_vec();
         set.extend(self.granted.threads(resources.cpus_milli, ranks));
-        Ok(GangEnvironment { set, without: gangs::without() })
+        Ok(GangEnvironment { set, without: gangs::without(), ranked_by: gangs::ranked_by() })
     }
 
     /// Acts upon a message about gangs.
@@ -99,6 +101,7 @@ impl Tasks {
             argv: remote.argv,
             env,
             without: gangs::without(),
+            ranked_by: gangs::ranked_by(),
             cpus: remote.grant.cpus.iter().map(|share| share.number).collect(),
             memory: memory.map(|bytes| MemoryLimit { bytes, in_group }),
             ..Launch::default()
@@ -123,31 +126,31 @@ impl Tasks {
                 Err(format!("it cannot be started: {}", std::io::Error::from_raw_os_error(errno)))
             }
         };
-        self.remote_over(ended.key, end, used(&ended.outcome, &ended.usage), false)
+        let (used, ranks) = (used(&ended.outcome, &ended.usage), ranks(&ended.ranks));
+        self.remote_over(ended.key, end, Measured { used, ranks, is_lost: false })
     }
 
-    /// A launch is over that may be a gang's; whether it is one. `is_lost` if it ran, and what it
-    /// used is not known.
+    /// A launch is over that may be a gang's; whether it is one.
     fn remote_over(
         &mut self,
         launch: u64,
         end: Result<RemoteEnd, String>,
-        used: Option<ResourceUsage>,
-        is_lost: bool,
+        measured: Measured,
     ) -> bool {
-        let Some(released) = self.gangs.ended(launch, end, used, is_lost) else { return false };
+        let Some(released) = self.gangs.ended(launch, end, measured) else { return false };
         self.gang_released(released);
         true
     }
 
     /// As [`Self::remote_over`], for one that never ran.
     pub(super) fn remote_unsent(&mut self, launch: u64, reason: &str) -> bool {
-        self.remote_over(launch, Err(reason.to_owned()), None, false)
+        self.remote_over(launch, Err(reason.to_owned()), Measured::default())
     }
 
     /// As [`Self::remote_over`], for one whose end nobody knows.
     pub(super) fn remote_lost(&mut self, launch: u64, reason: &str) -> bool {
-        self.remote_over(launch, Err(reason.to_owned()), None, true)
+        let measured = Measured { is_lost: true, ..Measured::default() };
+        self.remote_over(launch, Err(reason.to_owned()), measured)
     }
 
     /// What the gang used is known as far as it can be whose task's command was this launch.

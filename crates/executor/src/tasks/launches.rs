@@ -84,5 +84,6 @@ pub(super) fn lost(key: u64) -> Ended {
         stderr: falkon_process::Captured::default(),
         usage: falkon_process::Usage::default(),
         shortage: None,
+        ranks: Vec::new(),
     }
 }

@@ -177,6 +177,7 @@ impl Tasks {
             argv,
             env,
             without: gang.without,
+            ranked_by: gang.ranked_by,
             cwd: command.cwd,
             stdin: command.stdin,
             capture_bytes_max: self.capture_bytes_max,

@@ -279,6 +279,7 @@ mod tests {
             stderr,
             usage: Usage::default(),
             shortage: None,
+            ranks: Vec::new(),
         }
     }
 

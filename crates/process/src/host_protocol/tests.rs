@@ -28,6 +28,7 @@ fn launches() -> impl Strategy<Value = Launch> {
             proptest::option::of(any::<(u64, bool)>()),
             proptest::collection::btree_set(0..CPUS_MAX as u32, 0..4),
             vec(string(), 0..3),
+            vec(string(), 0..3),
         ),
     )
         .prop_map(
@@ -39,7 +40,7 @@ fn launches() -> impl Strategy<Value = Launch> {
                 stdin,
                 capture_bytes_max,
                 spill,
-                (unchanged, memory, cpus, without),
+                (unchanged, memory, cpus, without, ranked_by),
             )| {
                 let memory = memory.map(|(bytes, in_group)| MemoryLimit { bytes, in_group });
                 Launch {
@@ -56,6 +57,7 @@ fn launches() -> impl Strategy<Value = Launch> {
                     memory,
                     cpus: cpus.into_iter().collect(),
                     without,
+                    ranked_by,
                 }
             },
         )
@@ -94,6 +96,7 @@ fn read_launch(record: &[u8]) -> Launch {
                 .filter(|at| set.0[*at as usize / 64] >> (at % 64) & 1 == 1)
                 .collect()
         }),
+        ranked_by: order.ranked_by.clone(),
         ..Launch::default()
     };
     let (argv, env) = (&mut launch.argv, &mut launch.env);
@@ -163,6 +166,7 @@ proptest! {
         numbers in any::<[u64; 8]>(),
         had in proptest::option::of(any::<Option<u64>>()),
         which in 0..3_u8,
+        ranks in vec(any::<u32>(), 0..3),
         number in any::<i32>(),
         stage in 0..9_u8,
         output in vec(any::<u8>(), 0..100),
@@ -188,7 +192,9 @@ proptest! {
             Some(had_bytes) => Shortage::OverLimit { had_bytes },
             None => Shortage::OfSystem,
         });
-        let report = Report { key, outcome, started, ended, usage, shortage };
+        let ranks = ranks.into_iter().map(|rank| RankUsage { rank, usage }).collect::<Vec<_>>();
+        let report =
+            Report { key, outcome, started, ended, usage, shortage, ranks: ranks.clone() };
         put_ended(&mut bytes, &report, [&stdout, &Stream::default()]);
         let (record, length) = split(&bytes).unwrap().unwrap();
         prop_assert_eq!(length, bytes.len());
@@ -199,7 +205,8 @@ proptest! {
             spill_error: (output.len() > bound).then_some(libc::ENOENT),
         };
         let stderr = Captured::default();
-        let expected = Ended { key, outcome, started, ended, stdout, stderr, usage, shortage };
+        let expected =
+            Ended { key, outcome, started, ended, stdout, stderr, usage, shortage, ranks };
         prop_assert_eq!(read_for_executor(record), Ok(ForExecutor::Ended(expected)));
     }
 

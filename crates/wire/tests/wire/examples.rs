@@ -26,7 +26,9 @@ use falkon_core::dispatch::{
     Idle, IdleReason, InstanceOptions, Join, Keep, Lease, NodeClass, Order, PagedOutput, Prepare,
     Record, Selection, Site, Standing, Subtree, Survey, Update,
 };
-use falkon_core::gang::{GangKey, GangOrder, GangReport, GangToken, GangUsage, Member, NodeUsage};
+use falkon_core::gang::{
+    GangKey, GangOrder, GangReport, GangToken, GangUsage, Member, NodeUsage, RankUsage,
+};
 use falkon_core::provision::Waiting;
 use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, ResourceUsage, Stream,
@@ -335,7 +337,9 @@ fn gang_usage() -> GangUsage {
     let used = ResourceUsage { user_micros: 950_000, ..ResourceUsage::default() };
     let node = |name: &str, used: Option<ResourceUsage>| {
         let is_missing = used.is_none();
-        NodeUsage { executor: name.to_owned(), used, is_missing }
+        let ranks = used.map(|used| RankUsage { rank: 3, used });
+        let ranks = ranks.into_iter().collect();
+        NodeUsage { executor: name.to_owned(), used, is_missing, ranks }
     };
     let listed = vec![node("node7:4711", Some(used)), node("node8:4711", None)];
     GangUsage { nodes: 3, missing: 1, listed }

@@ -10,11 +10,11 @@ use falkon_core::dispatch::{
     Selection, Update,
 };
 use falkon_core::encoded::Encoded;
-use falkon_core::gang::{GANG_USAGE_BYTES_MAX, GangUsage, NodeUsage};
+use falkon_core::gang::{GANG_USAGE_BYTES_MAX, GangUsage, NodeUsage, RankUsage};
 use falkon_core::limits::{
-    ERROR_BYTES_MAX, EXECUTOR_PATH_BYTES_MAX, GANG_USAGE_NODES_MAX, MESSAGE_BYTES_MAX,
-    NAME_BYTES_MAX, RECORD_BYTES_MAX, RECORD_RUNS_MAX, TASK_NAME_BYTES_MAX, URL_BYTES_MAX,
-    VALUE_BYTES_MAX,
+    ERROR_BYTES_MAX, EXECUTOR_PATH_BYTES_MAX, GANG_USAGE_NODES_MAX, GANG_USAGE_RANKS_MAX,
+    MESSAGE_BYTES_MAX, NAME_BYTES_MAX, RECORD_BYTES_MAX, RECORD_RUNS_MAX, TASK_NAME_BYTES_MAX,
+    URL_BYTES_MAX, VALUE_BYTES_MAX,
 };
 use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, ResourceUsage, Tries,
@@ -311,7 +311,9 @@ fn widest() -> Arc<GangUsage> {
         disk_max_bytes: Some(u64::MAX),
     };
     let executor = "n".repeat(NAME_BYTES_MAX);
-    let node = NodeUsage { executor, used: Some(used), is_missing: true };
+    let ranks =
+        vec![RankUsage { rank: u32::MAX, used }; GANG_USAGE_RANKS_MAX / GANG_USAGE_NODES_MAX];
+    let node = NodeUsage { executor, used: Some(used), is_missing: true, ranks };
     let listed = vec![node; GANG_USAGE_NODES_MAX];
     Arc::new(GangUsage { nodes: u32::MAX, missing: u32::MAX, listed })
 }
@@ -321,9 +323,12 @@ fn what_the_nodes_of_a_gang_used_is_within_its_bound_and_dropped_beyond() {
     let widest = widest();
     assert!(encoded(&*widest) <= GANG_USAGE_BYTES_MAX);
     let mut wider = (*widest).clone();
-    wider.listed.push(wider.listed[0].clone());
+    wider.listed.push(NodeUsage { ranks: Vec::new(), ..wider.listed[0].clone() });
+    let mut fuller = (*widest).clone();
+    let rank = fuller.listed[0].ranks[0];
+    fuller.listed[7].ranks.push(rank);
     let (number, time) = (u64::MAX, Time(u64::MAX));
-    for (gang, is_kept) in [(widest, true), (Arc::new(wider), false)] {
+    for (gang, is_kept) in [(widest, true), (Arc::new(wider), false), (Arc::new(fuller), false)] {
         let detail = Detail { gang: Some(gang), ..Detail::default() };
         let mut report = Report {
             instance: InstanceId(number),

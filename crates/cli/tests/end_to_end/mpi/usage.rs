@@ -21,6 +21,64 @@ fn number(value: &Value, field: &str) -> f64 {
     value[field].as_f64().unwrap_or_else(|| panic!("no {field} in {value}"))
 }
 
+/// The ranks of a result, each with the name of its executor.
+pub(super) fn measured_ranks(result: &Value) -> Vec<(&str, u64, &Value)> {
+    let mut found = Vec::new();
+    for (name, node) in nodes(result) {
+        let ranks = node["ranks"].as_array().map(Vec::as_slice).unwrap_or_default();
+        found.extend(ranks.iter().map(|rank| (name, rank["rank"].as_u64().unwrap(), rank)));
+    }
+    found
+}
+
+/// Processes are looked at from time to time, more seldom on a machine that is busy: `is_seen` is
+/// tried with tasks that take more and more seconds, until it holds.
+#[track_caller]
+pub(super) fn in_time_to_be_seen(mut is_seen: impl FnMut(&str) -> bool) {
+    assert!(["1", "3", "9", "27"].into_iter().any(&mut is_seen), "it is not seen");
+}
+
+/// The ranks without a launcher: what tells them apart is in their environment.
+#[trial]
+fn results_say_what_each_rank_used() {
+    let site = Site::new();
+    let mut cluster = Cluster::new(&site, 3);
+    let falkon = env!("CARGO_BIN_EXE_falkon");
+    let hold = site.write("hold", r"a=$(head -c $1 /dev/zero | tr '\0' x); sleep $2");
+    let mut id = String::new();
+    in_time_to_be_seen(|seconds| {
+        // The first node has no rank, the second one has two, and the third one has one with two
+        // processes, one after the other.
+        let script = format!(
+            "set -- $(cat $FALKON_NODE_FILE); echo $FALKON_NODES
+             {falkon} rsh -n $2 'PMI_RANK=0 sh {hold} 10000000 {seconds} &
+                 PMI_RANK=5 sh {hold} 30000000 {seconds} & wait' &
+             {falkon} rsh -n $3 'export PMIX_RANK=7 PMI_RANK=8
+                 sh {hold} 60000000 {seconds}; sleep {seconds}' &
+             wait"
+        );
+        id = cluster.submit(3, &["--", "sh", "-c", &script]);
+        let result = cluster.access().results(&id).remove(0);
+        println!("{result}");
+        let names: Vec<&str> = result["stdout"].as_str().unwrap().trim().split(',').collect();
+        let found = measured_ranks(&result);
+        let of: Vec<(&str, u64)> = found.iter().map(|(name, rank, _)| (*name, *rank)).collect();
+        let least = [10_000_000_u64, 30_000_000, 60_000_000];
+        of == [(names[1], 0), (names[1], 5), (names[2], 7)]
+            && found.iter().zip(least).all(|((.., used), least)| {
+                let had = used["rss_max_bytes"].as_u64().unwrap();
+                (least..least * 3).contains(&had)
+            })
+    });
+    // They are the same after a restart.
+    let result = cluster.access().results(&id).remove(0);
+    cluster.dispatcher.kill();
+    cluster.dispatcher.start();
+    let again = cluster.access().results(&id).remove(0);
+    assert_eq!(again["usage"], result["usage"]);
+    cluster.nothing_runs();
+}
+
 #[trial]
 fn results_say_what_each_node_used_and_all_together() {
     let site = Site::new();

@@ -5,7 +5,7 @@ use crate::peer::WAIT_MS;
 use crate::peer::connection::Writer;
 use crate::peer::receive::Reader;
 use crate::peer::silence::in_time;
-use falkon_core::gang::NodeUsed;
+use falkon_core::gang::{NodeUsed, RankUsage};
 use falkon_core::result::ResourceUsage;
 use falkon_net::secure::{Incoming, Outgoing};
 use std::io;
@@ -15,11 +15,14 @@ use tokio::sync::mpsc;
 
 const HEAD_BYTES: usize = 6;
 
-/// Bytes of a node's usage: index, what is known, and five numbers.
-const USED_BYTES: usize = 4 + 1 + 5 * 8;
+/// Bytes of a node's usage but for its ranks: index, what is known, five numbers, and how many
+/// ranks there are.
+const NODE_BYTES: usize = 4 + 1 + NUMBERS_BYTES + 4;
 
-/// Nodes whose usage one frame has.
-pub(super) const USED_NODES_MAX: usize = PART_BYTES_MAX / USED_BYTES;
+/// Bytes of a rank's usage: the rank and five numbers.
+const RANK_BYTES: usize = 4 + NUMBERS_BYTES;
+
+const NUMBERS_BYTES: usize = 5 * 8;
 
 /// A stream of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +80,9 @@ impl Frame {
             Frame::Exited(RemoteEnd::Signal(signal)) => (5, 1, &[*signal][..]),
             Frame::Refused(reason) => (6, 0, reason.as_bytes()),
             Frame::Used(nodes) => {
-                used = nodes.iter().flat_map(encode_used).collect::<Vec<u8>>();
+                let mut encoded = Vec::new();
+                nodes.iter().for_each(|node| encode_used(&mut encoded, node));
+                used = encoded;
                 (7, 0, used.as_slice())
             }
             Frame::Unwanted => (8, 0, &[][..]),
@@ -114,10 +119,49 @@ impl Frame {
 const KNOWN: u8 = 1;
 const MISSING: u8 = 2;
 
-fn encode_used(node: &NodeUsed) -> [u8; USED_BYTES] {
-    let NodeUsed { index, used, is_missing } = *node;
-    let known = (KNOWN * u8::from(used.is_some())) | (MISSING * u8::from(is_missing));
-    let used = used.unwrap_or_default();
+/// Frames that have all of this usage, in as many parts as it takes.
+pub(super) fn used_frames(used: Vec<NodeUsed>) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    let (mut nodes, mut room) = (Vec::new(), PART_BYTES_MAX);
+    for mut node in used {
+        loop {
+            if room < NODE_BYTES + RANK_BYTES {
+                frames.push(Frame::Used(std::mem::take(&mut nodes)));
+                room = PART_BYTES_MAX;
+            }
+            room -= NODE_BYTES;
+            let fitting = node.ranks.len().min(room / RANK_BYTES);
+            room -= fitting * RANK_BYTES;
+            let rest = node.ranks.split_off(fitting);
+            let index = node.index;
+            nodes.push(node);
+            if rest.is_empty() {
+                break;
+            }
+            node = NodeUsed { index, used: None, is_missing: false, ranks: rest };
+        }
+    }
+    if !nodes.is_empty() {
+        frames.push(Frame::Used(nodes));
+    }
+    frames
+}
+
+fn encode_used(out: &mut Vec<u8>, node: &NodeUsed) {
+    let NodeUsed { index, used, is_missing, ranks } = node;
+    let known = (KNOWN * u8::from(used.is_some())) | (MISSING * u8::from(*is_missing));
+    out.extend_from_slice(&index.to_le_bytes());
+    out.push(known);
+    encode_numbers(out, &used.unwrap_or_default());
+    // No node has more than a frame has room for.
+    out.extend_from_slice(&(ranks.len() as u32).to_le_bytes());
+    for RankUsage { rank, used } in ranks {
+        out.extend_from_slice(&rank.to_le_bytes());
+        encode_numbers(out, used);
+    }
+}
+
+fn encode_numbers(out: &mut Vec<u8>, used: &ResourceUsage) {
     let numbers = [
         used.user_micros,
         used.system_micros,
@@ -125,45 +169,56 @@ fn encode_used(node: &NodeUsed) -> [u8; USED_BYTES] {
         used.read_bytes,
         used.written_bytes,
     ];
-    let mut bytes = [0; USED_BYTES];
-    bytes[..4].copy_from_slice(&index.to_le_bytes());
-    bytes[4] = known;
-    for (place, number) in bytes[5..].chunks_exact_mut(8).zip(numbers) {
-        place.copy_from_slice(&number.to_le_bytes());
-    }
-    bytes
+    numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
 }
 
 /// `None` for what is no list of usage.
-fn decode_used(bytes: &[u8]) -> Option<Vec<NodeUsed>> {
-    let (nodes, []) = bytes.as_chunks::<USED_BYTES>() else { return None };
-    let decode = |node: &[u8; USED_BYTES]| {
-        let (index, rest) = node.split_first_chunk::<4>()?;
-        let (known, numbers) = rest.split_first()?;
-        let (numbers, []) = numbers.as_chunks::<8>() else { return None };
-        let numbers: Vec<u64> = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-        let &[user_micros, system_micros, rss_max_bytes, read_bytes, written_bytes] =
-            numbers.as_slice()
-        else {
-            return None;
-        };
-        let used = ResourceUsage {
-            user_micros,
-            system_micros,
-            rss_max_bytes,
-            read_bytes,
-            written_bytes,
-            disk_max_bytes: None,
-        };
+fn decode_used(mut bytes: &[u8]) -> Option<Vec<NodeUsed>> {
+    let mut nodes = Vec::new();
+    while !bytes.is_empty() {
+        let index = decode_u32(&mut bytes)?;
+        let (known, rest) = bytes.split_first()?;
+        bytes = rest;
+        let used = decode_numbers(&mut bytes)?;
         let is_known = known & KNOWN != 0;
         if known & !(KNOWN | MISSING) != 0 || (!is_known && used != ResourceUsage::default()) {
             return None;
         }
+        let mut ranks = Vec::new();
+        for _ in 0..decode_u32(&mut bytes)? {
+            let rank = decode_u32(&mut bytes)?;
+            ranks.push(RankUsage { rank, used: decode_numbers(&mut bytes)? });
+        }
         let used = is_known.then_some(used);
-        let index = u32::from_le_bytes(*index);
-        Some(NodeUsed { index, used, is_missing: known & MISSING != 0 })
+        nodes.push(NodeUsed { index, used, is_missing: known & MISSING != 0, ranks });
+    }
+    Some(nodes)
+}
+
+fn decode_u32(bytes: &mut &[u8]) -> Option<u32> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(u32::from_le_bytes(*number))
+}
+
+fn decode_numbers(bytes: &mut &[u8]) -> Option<ResourceUsage> {
+    let (numbers, rest) = bytes.split_first_chunk::<NUMBERS_BYTES>()?;
+    *bytes = rest;
+    let (numbers, []) = numbers.as_chunks::<8>() else { return None };
+    let numbers: Vec<u64> = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+    let &[user_micros, system_micros, rss_max_bytes, read_bytes, written_bytes] =
+        numbers.as_slice()
+    else {
+        return None;
     };
-    nodes.iter().map(decode).collect()
+    Some(ResourceUsage {
+        user_micros,
+        system_micros,
+        rss_max_bytes,
+        read_bytes,
+        written_bytes,
+        disk_max_bytes: None,
+    })
 }
 
 /// The half of a connection where frames arrive.
@@ -297,14 +352,53 @@ mod tests {
             indices in prop::collection::vec(0..9_u32, 0..5),
             known in 0..5_u8,
             numbers: [u64; 5],
+            ranks in prop::collection::vec(any::<u32>(), 0..4),
         ) {
             let numbers = numbers.map(u64::to_le_bytes).concat();
-            let node = |index: &u32| [&index.to_le_bytes()[..], &[known], &numbers].concat();
+            let rank = |rank: &u32| [&rank.to_le_bytes()[..], &numbers].concat();
+            let count = (ranks.len() as u32).to_le_bytes();
+            let ranks = ranks.iter().map(rank).collect::<Vec<_>>().concat();
+            let node = |index: &u32| {
+                [&index.to_le_bytes()[..], &[known], &numbers, &count, &ranks].concat()
+            };
             let bytes: Vec<u8> = indices.iter().flat_map(node).collect();
             match Frame::decode(7, 0, bytes.clone()) {
                 Some(frame) => prop_assert_eq!(&frame.encode()[HEAD_BYTES..], bytes),
                 None => prop_assert!(known & KNOWN == 0 || known > 3),
             }
+        }
+
+        #[test]
+        fn all_usage_is_in_frames_that_are_not_too_long(
+            nodes in prop::collection::vec((any::<u32>(), any::<bool>(), 0..2_000_u32), 0..900),
+        ) {
+            let used = ResourceUsage { user_micros: 3, ..ResourceUsage::default() };
+            // Most nodes have few ranks.
+            let node = |(index, is_missing, count): (u32, bool, u32)| NodeUsed {
+                index,
+                used: Some(used),
+                is_missing,
+                ranks: (0..if count < 1_900 { count % 3 } else { count })
+                    .map(|rank| RankUsage { rank, used })
+                    .collect(),
+            };
+            let nodes: Vec<NodeUsed> = nodes.into_iter().map(node).collect();
+            let mut arrived = Vec::<NodeUsed>::new();
+            for frame in used_frames(nodes.clone()) {
+                let bytes = frame.encode().split_off(HEAD_BYTES);
+                prop_assert!(bytes.len() <= PART_BYTES_MAX);
+                let Some(Frame::Used(part)) = Frame::decode(7, 0, bytes) else {
+                    return Err(TestCaseError::fail("it is no frame"));
+                };
+                prop_assert!(!part.is_empty());
+                for mut node in part {
+                    match (node.used, arrived.last_mut()) {
+                        (None, Some(last)) => last.ranks.append(&mut node.ranks),
+                        _ => arrived.push(node),
+                    }
+                }
+            }
+            prop_assert_eq!(arrived, nodes);
         }
     }
 }

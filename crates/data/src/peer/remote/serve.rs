@@ -1,8 +1,6 @@
 //! The side that starts a process: its pipes on one hand, frames on the other.
 
-use super::frame::{
-    Frame, FrameReader, FrameWriter, RemoteEnd, RemoteStream, USED_NODES_MAX, frames,
-};
+use super::frame::{Frame, FrameReader, FrameWriter, RemoteEnd, RemoteStream, frames, used_frames};
 use super::{PART_BYTES_MAX, WINDOW_BYTES};
 use falkon_core::gang::NodeUsed;
 use std::any::Any;
@@ -213,8 +211,8 @@ pub async fn serve(
             Err(reason) => Err(reason).into(),
             Ok(started) => carry(started, &arrivals, &mut signalled, &say).await,
         };
-        for part in used.chunks(USED_NODES_MAX).filter(|_| tells_usage) {
-            let _ = say.send(Frame::Used(part.to_vec())).await;
+        for frame in used_frames(used).into_iter().filter(|_| tells_usage) {
+            let _ = say.send(frame).await;
         }
         let _ = say.send(end.map_or_else(Frame::Refused, Frame::Exited)).await;
         drop(say);

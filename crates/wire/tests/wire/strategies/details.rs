@@ -3,7 +3,7 @@
 use super::data::usage;
 use super::{bytes, number, small, text};
 use crate::examples;
-use falkon_core::gang::{GangUsage, NodeUsage};
+use falkon_core::gang::{GangUsage, NodeUsage, RankUsage};
 use falkon_core::result::{Captured, Cause, Counts, Detail, Overflow, ResourceUsage};
 use proptest::collection::vec;
 use proptest::option;
@@ -59,8 +59,10 @@ pub(super) fn detail() -> impl Strategy<Value = Arc<Detail>> {
 }
 
 fn gang_usage() -> impl Strategy<Value = Arc<GangUsage>> {
-    let node = (text(), option::of(resource_usage()), any::<bool>())
-        .prop_map(|(executor, used, is_missing)| NodeUsage { executor, used, is_missing });
+    let rank = (small(), resource_usage()).prop_map(|(rank, used)| RankUsage { rank, used });
+    let node = (text(), option::of(resource_usage()), any::<bool>(), vec(rank, 0..3)).prop_map(
+        |(executor, used, is_missing, ranks)| NodeUsage { executor, used, is_missing, ranks },
+    );
     (small(), small(), vec(node, 0..3))
         .prop_map(|(nodes, missing, listed)| Arc::new(GangUsage { nodes, missing, listed }))
 }
