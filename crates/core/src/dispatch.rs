@@ -43,6 +43,7 @@ mod instances;
 mod intermediate;
 mod join;
 mod journal_room;
+mod lasting;
 mod likes;
 mod line;
 mod needs;

@@ -367,6 +367,7 @@ impl Event {
             | Record::Outputs { .. }
             | Record::OutputReleased { .. }
             | Record::Owned { .. }
+            | Record::Lasted { .. }
             | Record::Restored { .. }
             | Record::Remembered(_)
             | Record::Forgotten { .. } => {}

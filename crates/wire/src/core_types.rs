@@ -442,6 +442,7 @@ wire_enum!(Record {
     24 => Retried { instance, since, runs },
     25 => OutputReleased { instance, runs },
     26 => Owned { instance, user },
+    27 => Lasted { instance, first, class, micros },
 });
 
 /// An array of what every version has, and of the quota of instances if one was set: version 8 of

@@ -209,7 +209,17 @@ impl ReadyQueue {
     /// Takes a run time of so many tasks into account.
     pub(super) fn measure(&mut self, micros: u64, count: u64) {
         self.measured.measure(micros, count);
+        self.lasted(micros);
+    }
+
+    /// A task of this queue lasted so long.
+    pub(super) fn lasted(&mut self, micros: u64) {
         self.most_micros = self.most_micros.max(micros.min(1 << 50));
+    }
+
+    /// How long the longest of its tasks lasted; 0 if none has.
+    pub(super) fn most_micros(&self) -> u64 {
+        self.most_micros
     }
 
     fn class_of_next<'a>(&self, batches: &'a BTreeMap<u64, Batch>) -> Option<&'a TaskClass> {

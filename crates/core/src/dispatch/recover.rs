@@ -226,6 +226,18 @@ pub enum Record {
         /// The tasks, as (first, count).
         runs: Vec<(u64, u64)>,
     },
+    /// In a snapshot, after [`Record::Submitted`]: how long the longest of tasks lasted whose time
+    /// is to be found out.
+    Lasted {
+        /// The instance.
+        instance: InstanceId,
+        /// The first task of a submission that has such tasks.
+        first: TaskId,
+        /// Their class in it.
+        class: u32,
+        /// So long.
+        micros: u64,
+    },
     /// An instance is a user's.
     Owned {
         /// The instance.
@@ -321,6 +333,9 @@ impl Dispatcher {
                 forgotten.into_iter().for_each(|forgotten| self.users.forget(forgotten));
             }
             Record::Owned { instance, user } => self.recover_owned(instance, user),
+            Record::Lasted { instance, first, class, micros } => {
+                self.recover_lasted(instance, first, class, micros)?;
+            }
             Record::Heard { instance, at } => self.instances.recover_heard(instance, at),
             Record::Submitters { instance, client, runs } => {
                 let submitters = &mut self.recovering(instance)?.submitters;
@@ -427,6 +442,7 @@ impl Dispatcher {
                 return Err(RecoverError::Results { instance: id, expected, found: from });
             }
             self.now = self.now.max(finished.ended);
+            self.recover_run_time(id, &finished);
             self.instances.tasks_ended(id, finished.ended);
             if current == [(first, count)] {
                 self.outputs.hold(id, position, &finished);
@@ -590,6 +606,7 @@ impl Dispatcher {
                 submission: batch.submission.clone(),
             });
         }
+        self.snapshot_lasted(instance, records);
         self.snapshot_retries(instance, records);
         records.extend(self.placement.everywhere().snapshot(id));
         // Those who run again now do so again after a restart if need be; how

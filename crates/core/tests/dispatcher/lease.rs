@@ -2,7 +2,8 @@
 
 use crate::fixture::{self, array, executor};
 use falkon_core::dispatch::{
-    ConnectionId, Dispatcher, Event, InstanceOptions, Join, Lease, Order, Update,
+    Action, ConnectionId, Delivery, Dispatcher, Event, InstanceOptions, Join, Lease, Order, Record,
+    Update,
 };
 use falkon_core::result::{Outcome, Report, Tries};
 use falkon_core::task::{
@@ -159,6 +160,13 @@ enum Step {
     Pass {
         seconds: u64,
     },
+    /// The client takes all results in that there are: the dispatcher forgets them.
+    Receive,
+    /// The dispatcher is killed, and all executors with it. It starts again from its journal, which
+    /// may be compacted before.
+    Restart {
+        compacts: bool,
+    },
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -167,6 +175,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         (1..8_u64).prop_map(|tasks| Step::Submit { tasks }),
         (any::<usize>(), 1..60_u64).prop_map(|(task, after_s)| Step::End { task, after_s }),
         (1..20_u64).prop_map(|seconds| Step::Pass { seconds }),
+        Just(Step::Receive),
+        any::<bool>().prop_map(|compacts| Step::Restart { compacts }),
     ]
 }
 
@@ -180,6 +190,7 @@ struct Node {
 
 struct World {
     dispatcher: Dispatcher,
+    journal: Vec<Record>,
     now: Time,
     nodes: Vec<Node>,
     joined: u64,
@@ -189,8 +200,14 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let (dispatcher, now) = (with_instance(), Time(0));
-        World { dispatcher, now, nodes: Vec::new(), joined: 0, submitted: 0, longest: 0 }
+        let (mut dispatcher, now) = (Dispatcher::new(), Time(0));
+        let options = InstanceOptions { keep_results: false, ..InstanceOptions::default() };
+        dispatcher.handle(now, Event::Create { connection: CLIENT, request: 0, options });
+        let (nodes, journal) = (Vec::new(), Vec::new());
+        let mut world =
+            World { dispatcher, journal, now, nodes, joined: 0, submitted: 0, longest: 0 };
+        world.take_orders();
+        world
     }
 
     fn join(&mut self, stays_s: u64) {
@@ -243,7 +260,22 @@ impl World {
     }
 
     fn take_orders(&mut self) {
-        for (connection, order) in orders(&mut self.dispatcher) {
+        while let Some(action) = self.dispatcher.poll_action() {
+            let (connection, order) = match action {
+                Action::Order { connection, order } => (connection.0, order),
+                Action::Journal(record) => {
+                    self.journal.push(record);
+                    continue;
+                }
+                Action::Deliver { connection, delivery } => {
+                    let Delivery { instance, from, results, .. } = delivery;
+                    let upto = from + results.iter().map(|run| run.count).sum::<u64>();
+                    let received = Event::Acknowledge { connection, instance, upto };
+                    self.dispatcher.handle(self.now, received);
+                    continue;
+                }
+                _ => continue,
+            };
             let Some(node) = self.nodes.iter_mut().find(|node| node.connection == connection)
             else {
                 continue;
@@ -255,6 +287,12 @@ impl World {
                 node.has.extend(numbers.map(|task| (task, assigned.tries)));
             }
         }
+    }
+
+    /// How many tasks have ended.
+    fn ended(&self) -> u64 {
+        let counts = self.dispatcher.instance_views().next().unwrap().counts();
+        counts.done + counts.failed
     }
 
     fn step(&mut self, step: Step) {
@@ -277,6 +315,28 @@ impl World {
                 }
             }
             Step::Pass { seconds } => self.pass(seconds),
+            Step::Receive => {
+                let (connection, instance) = (CLIENT, InstanceId(0));
+                let subscribe = Event::Subscribe { connection, request: 1, instance, from: 0 };
+                self.dispatcher.handle(self.now, subscribe);
+                self.take_orders();
+                self.dispatcher.handle(self.now, Event::Closed { connection });
+            }
+            Step::Restart { compacts } => {
+                if compacts {
+                    self.journal = self.dispatcher.snapshot();
+                    if self.ended() == self.submitted {
+                        // There may be nothing left by which tasks would be known as like these.
+                        self.longest = 0;
+                    }
+                }
+                self.nodes.clear();
+                self.dispatcher = Dispatcher::new();
+                for record in &self.journal {
+                    self.dispatcher.recover(record.clone()).unwrap();
+                }
+                self.dispatcher.recovered(self.now);
+            }
         }
         self.take_orders();
     }
@@ -285,24 +345,20 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
-    /// No task starts where there is less time left than the longest took, and all run as soon as
-    /// somebody stays.
+    /// No task starts where there is less time left than the longest took, before a restart or
+    /// since, and all run as soon as somebody stays.
     #[test]
     fn what_is_found_out_of_time_holds_in_random_worlds(steps in vec(any_step(), 1..60)) {
         let mut world = World::new();
         steps.into_iter().for_each(|step| world.step(step));
         world.step(Step::Join { stays_s: 1_000_000 });
-        let ended = |world: &World| {
-            let counts = world.dispatcher.instance_views().next().unwrap().counts();
-            counts.done + counts.failed
-        };
         // An executor that has left with tasks is waited for.
         for _ in 0..2_000 {
-            if ended(&world) == world.submitted {
+            if world.ended() == world.submitted {
                 break;
             }
             world.step(Step::End { task: 0, after_s: 1 });
         }
-        prop_assert_eq!(ended(&world), world.submitted);
+        prop_assert_eq!(world.ended(), world.submitted);
     }
 }

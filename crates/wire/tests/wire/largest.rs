@@ -657,6 +657,7 @@ fn the_largest_record_of_every_kind_is_no_longer_than_a_record() {
         Record::Paused { instance, is_paused: true },
         Record::Prioritized { instance, priority: i32::MIN },
         Record::Drained { incarnation: NUMBER, is_drained: true },
+        Record::Lasted { instance, first: TASK, class: u32::MAX, micros: NUMBER },
         Record::Finished { instance, from: NUMBER, results: results() },
         Record::Acknowledged { instance, upto: NUMBER },
         Record::Cancelled { instance, runs: runs(RECORD_RUNS_MAX) },

@@ -33,6 +33,7 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
         ("sealed", Sealed { instance }),
         ("paused", Paused { instance, is_paused: true }),
         ("prioritized", Prioritized { instance, priority: -3 }),
+        ("lasted", Lasted { instance, first: TaskId(2), class: 1, micros: 90_000_000 }),
         ("drained", Drained { incarnation: 0x0123_4567_89ab_cdef, is_drained: true }),
         ("finished", Finished { instance, from: 0, results: finished() }),
         ("acknowledged", Acknowledged { instance, upto: 300 }),

@@ -49,6 +49,11 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
             .prop_map(|(instance, is_paused)| Record::Paused { instance, is_paused }),
         (instance(), any::<i32>())
             .prop_map(|(instance, priority)| Record::Prioritized { instance, priority }),
+        (instance(), task(), any::<u32>(), number()).prop_map(
+            |(instance, first, class, micros)| {
+                Record::Lasted { instance, first, class, micros }
+            }
+        ),
         (number(), any::<bool>())
             .prop_map(|(incarnation, is_drained)| Record::Drained { incarnation, is_drained }),
         (instance(), number(), vec(finished(), 0..6))
