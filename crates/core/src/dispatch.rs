@@ -416,6 +416,7 @@ impl Dispatcher {
         self.unplaced |= self.speculation.take_due(self.now);
         self.tell_unmet();
         self.withdrawals.look(self.now);
+        self.settle_withdrawals();
         self.end_late_tails();
         self.end_late_parts();
         self.expire();

@@ -25,7 +25,7 @@ use crate::data::stage::Usage;
 use crate::dispatch::diffusion::PolicyName;
 use crate::dispatch::{InstanceOptions, Record};
 use crate::limits::EVENT_TEXT_BYTES_MAX;
-use crate::result::{Finished, Outcome};
+use crate::result::{Finished, Outcome, ResourceUsage};
 use crate::task::{AllocationId, ExecutorId, InstanceId, Resources, TaskId, Time};
 use std::sync::Arc;
 
@@ -247,6 +247,8 @@ pub struct Ended {
     pub staging_micros: u64,
     /// Where the inputs came from.
     pub usage: Usage,
+    /// The resources that each of them used, if that was measured.
+    pub resources: Option<Box<ResourceUsage>>,
     /// What went wrong, if anything did.
     pub error: Option<Arc<str>>,
 }
@@ -266,6 +268,7 @@ impl Ended {
             ended: finished.ended,
             staging_micros: detail.map_or(0, |detail| detail.staging_micros),
             usage: detail.map_or_else(Usage::default, |detail| detail.usage),
+            resources: detail.and_then(|detail| detail.resources).map(Box::new),
             error: (!error.is_empty()).then(|| text(error)),
         }
     }

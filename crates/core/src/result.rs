@@ -288,14 +288,18 @@ impl Detail {
         Stream::BOTH.map(|stream| self.stream(stream).overflow)
     }
 
-    /// What the task was given where executors found out how much it needs, and nothing else;
-    /// `None` if it asked for certain amounts.
+    /// What is known of a task that was measured, or given what executors found it to need, and
+    /// nothing else; `None` if that is nothing.
     #[must_use]
-    pub fn given_alone(&self) -> Option<Detail> {
-        let (given_cpus_milli, given_memory_bytes) =
-            (self.given_cpus_milli, self.given_memory_bytes);
+    pub fn measured_alone(&self) -> Option<Detail> {
+        let Detail { given_cpus_milli, given_memory_bytes, resources, .. } = *self;
         let is_given = given_cpus_milli > 0 || given_memory_bytes > 0;
-        is_given.then(|| Detail { given_cpus_milli, given_memory_bytes, ..Detail::default() })
+        (is_given || resources.is_some()).then(|| Detail {
+            given_cpus_milli,
+            given_memory_bytes,
+            resources,
+            ..Detail::default()
+        })
     }
 
     fn is_within_bounds(&self) -> bool {

@@ -18,7 +18,6 @@ pub use read::{Block, Blocks, EventReader, Position};
 pub use recorder::Recorder;
 
 use falkon_core::data::declared::Declared;
-use falkon_core::data::stage::Usage;
 use falkon_core::dispatch::{ConnectionId, Dispatcher, Record};
 use falkon_core::events::{Event, Reserves, Run, Uses, Waits, What, text};
 use falkon_core::limits::{EVENT_BLOCK_BYTES, EVENTS_BYTES_MAX, EVENTS_WAITING_BYTES_MAX};
@@ -538,10 +537,10 @@ fn item_of(mut record: Record) -> Option<(Item, u64, u64)> {
 /// to be held for longer because it waits to become an event.
 fn leave_output_out(result: &mut Finished) {
     let Some(detail) = result.detail.take() else { return };
-    let (usage, staging_micros) = (detail.usage, detail.staging_micros);
-    if !detail.error.is_empty() || staging_micros > 0 || usage != Usage::default() {
-        let error = text(&detail.error).to_string();
-        let slim = Detail { error, usage, staging_micros, ..Detail::default() };
+    let error = text(&detail.error).to_string();
+    let Detail { usage, staging_micros, resources, .. } = *detail;
+    let slim = Detail { error, usage, staging_micros, resources, ..Detail::default() };
+    if slim != Detail::default() {
         result.detail = Some(Arc::new(slim));
     }
 }

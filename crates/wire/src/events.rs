@@ -11,7 +11,7 @@ use falkon_core::data::stage::{Count, Usage};
 use falkon_core::dispatch::diffusion::PolicyName;
 use falkon_core::events::{Ended, Event, NamedObject, Run, What};
 use falkon_core::limits::{EVENT_TEXT_BYTES_MAX, NAME_BYTES_MAX};
-use falkon_core::result::Outcome;
+use falkon_core::result::{Outcome, ResourceUsage};
 use falkon_core::task::{AllocationId, ExecutorId, InstanceId, Resources, TaskId, Time};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,6 +35,9 @@ const MORE: u8 = 4 << KIND_BITS;
 const MORE_OUTCOME: u64 = 1;
 const MORE_INPUTS: u64 = 2;
 const MORE_ERROR: u64 = 4;
+const MORE_RESOURCES: u64 = 8;
+/// The same, with disk space.
+const MORE_DISK: u64 = 16;
 
 macro_rules! kinds {
     ($($name:ident = $number:literal),* $(,)?) => {
@@ -76,6 +79,8 @@ struct Before {
     /// Times of the last end.
     queued: u64,
     dispatched: u64,
+    /// The memory of the last end that says it.
+    rss_max_bytes: u64,
 }
 
 /// Writes a block.
@@ -241,6 +246,8 @@ impl BlockWriter {
             (ended.outcome != Outcome::Exit(0), MORE_OUTCOME),
             (has_inputs, MORE_INPUTS),
             (ended.error.is_some(), MORE_ERROR),
+            (ended.resources.is_some(), MORE_RESOURCES),
+            (disk_max_bytes(ended).is_some(), MORE_DISK),
         ];
         let more = more.into_iter().filter(|(is, _)| *is).fold(0, |all, (_, bit)| all | bit);
         self.instance(instance);
@@ -267,6 +274,17 @@ impl BlockWriter {
         }
         if let Some(error) = &ended.error {
             self.text(error);
+        }
+        if let Some(used) = &ended.resources {
+            self.number(used.user_micros);
+            self.number(used.system_micros);
+            self.difference(used.rss_max_bytes, self.before.rss_max_bytes);
+            self.number(used.read_bytes);
+            self.number(used.written_bytes);
+            self.before.rss_max_bytes = used.rss_max_bytes;
+            if let Some(bytes) = used.disk_max_bytes {
+                self.number(bytes);
+            }
         }
         self.before.ended = first.0.wrapping_add(count);
         self.before.queued = ended.queued.0;
@@ -369,6 +387,11 @@ impl BlockWriter {
         let signed = number.wrapping_sub(from) as i64;
         self.number(((signed << 1) ^ (signed >> 63)) as u64);
     }
+}
+
+/// The disk space of tasks that ended, if it was measured.
+fn disk_max_bytes(ended: &Ended) -> Option<u64> {
+    ended.resources.as_ref()?.disk_max_bytes
 }
 
 fn several(count: u64) -> u8 {
@@ -526,6 +549,10 @@ impl<'a> BlockReader<'a> {
             }
         }
         let error = if more & MORE_ERROR != 0 { Some(self.text()?) } else { None };
+        let resources = match more & MORE_RESOURCES {
+            0 => None,
+            _ => Some(Box::new(self.resource_usage(more & MORE_DISK != 0)?)),
+        };
         self.before.ended = first.wrapping_add(count);
         self.before.queued = queued;
         self.before.dispatched = dispatched;
@@ -541,7 +568,22 @@ impl<'a> BlockReader<'a> {
             ended,
             staging_micros,
             usage,
+            resources,
             error,
+        })
+    }
+
+    fn resource_usage(&mut self, has_disk: bool) -> Result<ResourceUsage, EventsError> {
+        let (user_micros, system_micros) = (self.number()?, self.number()?);
+        let rss_max_bytes = self.difference(self.before.rss_max_bytes)?;
+        self.before.rss_max_bytes = rss_max_bytes;
+        Ok(ResourceUsage {
+            user_micros,
+            system_micros,
+            rss_max_bytes,
+            read_bytes: self.number()?,
+            written_bytes: self.number()?,
+            disk_max_bytes: if has_disk { Some(self.number()?) } else { None },
         })
     }
 

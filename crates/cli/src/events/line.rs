@@ -314,6 +314,16 @@ impl<'a> Object<'a> {
                 part.out.push(b'}');
             }
         }
+        if let Some(used) = &ended.resources {
+            self.span("user_s", used.user_micros);
+            self.span("system_s", used.system_micros);
+            self.number("rss_max_bytes", used.rss_max_bytes);
+            self.number("read_bytes", used.read_bytes);
+            self.number("written_bytes", used.written_bytes);
+            if let Some(bytes) = used.disk_max_bytes {
+                self.number("disk_max_bytes", bytes);
+            }
+        }
         if let Some(error) = &ended.error {
             self.text("error", error);
         }

@@ -395,6 +395,7 @@ mod tests {
             ended: Time(ended),
             staging_micros: 0,
             usage: Usage::default(),
+            resources: None,
             error: None,
         };
         Event { at: ended.ended, what: What::Ended(ended) }

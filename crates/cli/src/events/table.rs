@@ -3,7 +3,7 @@
 use super::Names;
 use super::parquet::{Declared, Kind, Table};
 use falkon_core::events::{Ended, Event, What};
-use falkon_core::result::{Outcome, Status};
+use falkon_core::result::{Outcome, ResourceUsage, Status};
 use falkon_core::task::{ExecutorId, Time};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The columns, in the order in which [`Tasks::add`] fills them. docs/events.md explains them.
-const COLUMNS: [Declared; 26] = {
+const COLUMNS: [Declared; 32] = {
     const fn column(name: &'static str, kind: Kind, is_optional: bool) -> Declared {
         Declared { name, kind, is_optional }
     }
@@ -41,6 +41,12 @@ const COLUMNS: [Declared; 26] = {
         column("peer_bytes", Kind::Int64, false),
         column("store_objects", Kind::Int64, false),
         column("store_bytes", Kind::Int64, false),
+        column("user_us", Kind::Int64, true),
+        column("system_us", Kind::Int64, true),
+        column("rss_max_bytes", Kind::Int64, true),
+        column("read_bytes", Kind::Int64, true),
+        column("written_bytes", Kind::Int64, true),
+        column("disk_max_bytes", Kind::Int64, true),
         column("error", Kind::Text, true),
     ]
 };
@@ -187,6 +193,12 @@ impl Tasks {
         for count in [usage.local, usage.peer, usage.store] {
             row.number(signed(count.objects)).number(signed(count.bytes));
         }
+        let used = ended.resources.as_deref();
+        let used = |of: fn(&ResourceUsage) -> u64| used.map(of).and_then(signed);
+        row.number(used(|used| used.user_micros)).number(used(|used| used.system_micros));
+        row.number(used(|used| used.rss_max_bytes)).number(used(|used| used.read_bytes));
+        row.number(used(|used| used.written_bytes));
+        row.number(ended.resources.as_ref().and_then(|used| signed(used.disk_max_bytes?)));
         row.text(ended.error.as_ref());
     }
 }

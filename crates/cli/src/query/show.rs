@@ -11,6 +11,7 @@ use crate::plan::script;
 use crate::progress::span;
 use crate::results::TaskResult;
 use crate::results::line::JsonGiven;
+use crate::results::usage::JsonUsage;
 use crate::users;
 use falkon_core::collect::Unwritten;
 use falkon_core::dispatch::Standing;
@@ -370,6 +371,9 @@ pub(crate) fn task_json(task: &TaskInfo) -> Value {
         };
         line["error"] = json!(result.error());
         line["attempts"] = json!(end.attempts);
+        if let Some(usage) = JsonUsage::of(&result) {
+            line["usage"] = json!(usage);
+        }
         if let Some(given) = end.detail.as_deref().and_then(JsonGiven::of) {
             line["given"] = json!(given);
         }

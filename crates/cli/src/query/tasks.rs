@@ -3,9 +3,10 @@
 use super::chosen::Chosen;
 use super::{named_instance, show, with_client};
 use crate::access::AccessArgs;
-use crate::exit::Exit;
+use crate::exit::{Exit, say};
+use crate::results::usage::UsageTable;
 use clap::{Args, ValueEnum};
-use falkon_core::result::Outcome;
+use falkon_core::result::{Outcome, ResourceUsage};
 use falkon_core::task::TaskId;
 use falkon_net::client::Client;
 use falkon_wire::message::TaskInfo;
@@ -29,6 +30,10 @@ enum Measure {
     Attempts,
     /// Its exit status
     ExitCode,
+    /// The most memory that it had
+    Memory,
+    /// Its processor time
+    CpuTime,
 }
 
 /// `falkon tasks`
@@ -59,6 +64,10 @@ pub(crate) struct TasksArgs {
     /// Show those first that have most of this, among all that are wanted
     #[arg(long, value_name = "MEASURE")]
     sort: Option<Measure>,
+    /// Show what all of these tasks used, in place of each: processor time, memory and bytes, by
+    /// program
+    #[arg(long, conflicts_with_all = ["count", "sort", "json"])]
+    usage: bool,
     /// Print a line of JSON per task
     #[arg(long)]
     json: bool,
@@ -68,6 +77,45 @@ pub(crate) struct TasksArgs {
 fn run_micros(task: &TaskInfo) -> Option<u64> {
     let end = task.end.as_ref().filter(|end| end.executor.is_some())?;
     Some(end.ended.since(end.started))
+}
+
+/// What a task used, if that was measured and is known here.
+fn used(task: &TaskInfo) -> Option<&ResourceUsage> {
+    task.end.as_ref()?.detail.as_deref()?.resources.as_ref()
+}
+
+/// What tasks used, by their programs.
+#[derive(Default)]
+struct Used {
+    table: UsageTable,
+    /// Tasks that have ended, and whose results are on disk alone.
+    unknown: u64,
+}
+
+impl Used {
+    fn add(&mut self, task: &TaskInfo) {
+        match (used(task), run_micros(task)) {
+            (Some(used), Some(ran)) => {
+                self.table.add_task(task.argv.first().map_or(&[], Vec::as_slice), ran, used);
+            }
+            _ => {
+                // The states of tasks whose results are not in memory.
+                let is_over = matches!(task.state.as_str(), "done" | "ended");
+                self.unknown += u64::from(task.end.is_none() && is_over);
+            }
+        }
+    }
+
+    fn show(&self) -> Option<Exit> {
+        if self.unknown > 0 {
+            say(format_args!(
+                "{} tasks have ended whose results are on the dispatcher's disk: `falkon results \
+                 --usage` reads them",
+                self.unknown
+            ));
+        }
+        show::print(&self.table.lines().iter().map(|line| format!("{line}\n")).collect::<String>())
+    }
 }
 
 impl TasksArgs {
@@ -107,6 +155,11 @@ impl Measure {
                 Outcome::Exit(code) => return Some(i64::from(code)),
                 _ => return None,
             },
+            Measure::Memory => used(task)?.rss_max_bytes,
+            Measure::CpuTime => {
+                let used = used(task)?;
+                used.user_micros.saturating_add(used.system_micros)
+            }
         };
         Some(i64::try_from(found).unwrap_or(i64::MAX))
     }
@@ -143,15 +196,20 @@ pub(crate) fn tasks(args: TasksArgs) -> Exit {
         };
         let count = usize::try_from(args.count).unwrap_or(usize::MAX);
         let mut first = args.sort.map(|measure| First { measure, count, tasks: Vec::new() });
+        let mut used = args.usage.then(Used::default);
         let mut left = args.count;
         let mut at = args.from;
         while left > 0 {
-            let some = first.is_none() && args.takes_all();
+            let some = first.is_none() && used.is_none() && args.takes_all();
             let asked = if some { left } else { u64::MAX - at };
             let mut tasks = client.tasks(instance, TaskId(at), asked).await?;
             let Some(last) = tasks.last() else { break };
             at = last.task.0 + 1;
             tasks.retain(|task| args.takes(task));
+            if let Some(used) = &mut used {
+                tasks.iter().for_each(|task| used.add(task));
+                continue;
+            }
             if let Some(first) = &mut first {
                 tasks.into_iter().for_each(|task| first.add(task));
                 continue;
@@ -161,6 +219,9 @@ pub(crate) fn tasks(args: TasksArgs) -> Exit {
             if let Some(exit) = show::tasks(&tasks, args.json) {
                 return Ok(exit);
             }
+        }
+        if let Some(exit) = used.and_then(|used| used.show()) {
+            return Ok(exit);
         }
         if let Some(mut first) = first {
             first.cut();

@@ -5,6 +5,7 @@ use super::course::{Course, Measure};
 use super::shown::Shown;
 use falkon_core::data::stage::Usage;
 use falkon_core::events::{Ended, Event, Reserved, Run, What};
+use falkon_core::metrics::ResourceTotals;
 use falkon_core::result::{Counts, Outcome, Status};
 use falkon_core::task::{ExecutorId, InstanceId, MILLI, Time};
 use std::cmp::Reverse;
@@ -33,6 +34,8 @@ pub(super) struct Group {
     slot_micros_milli: (u128, u128),
     pub(super) min_micros: Option<u64>,
     pub(super) max_micros: u64,
+    /// What those used that were measured.
+    pub(super) used: ResourceTotals,
     /// How many ran so long, by class.
     classes: BTreeMap<u16, u64>,
 }
@@ -53,6 +56,9 @@ impl Group {
         self.slot_micros_milli.0 += slot_micros_milli;
         if status != Status::Done {
             self.slot_micros_milli.1 += slot_micros_milli;
+        }
+        if let Some(used) = &ended.resources {
+            self.used.add_alike(count, micros, used);
         }
         self.min_micros = Some(self.min_micros.map_or(micros, |least| least.min(micros)));
         self.max_micros = self.max_micros.max(micros);

@@ -3,8 +3,10 @@
 use super::gather::Group;
 use super::shown::{Shown, seconds, span};
 use crate::query::counted;
+use crate::results::staged::bytes_text;
 use falkon_core::data::stage::Usage;
-use falkon_core::metrics::HitRatios;
+use falkon_core::metrics::{HitRatios, ResourceTotals};
+use std::cmp::Reverse;
 
 /// A table with its heading.
 #[derive(Debug)]
@@ -67,6 +69,7 @@ pub(super) fn details(shown: &Shown) -> Vec<Section> {
     let mut out = Vec::new();
     inputs(&shown.usage, &mut out);
     commands(shown, &mut out);
+    used(shown, &mut out);
     failures(shown, &mut out);
     slowest(shown, &mut out);
     executors(shown, &mut out);
@@ -186,6 +189,51 @@ fn commands(shown: &Shown, out: &mut Vec<Section>) {
         row
     });
     out.push(Section::table("Commands", "", &heads, rows.collect()));
+}
+
+/// What the tasks of each command used, the most processor time first.
+fn used(shown: &Shown, out: &mut Vec<Section>) {
+    let measured = shown.commands.iter().filter(|one| one.group.used.tasks > 0);
+    let mut measured: Vec<(&str, &ResourceTotals)> =
+        measured.map(|one| (one.command.as_str(), &one.group.used)).collect();
+    if measured.is_empty() {
+        return;
+    }
+    measured.sort_by_key(|(command, used)| {
+        (Reverse(used.user_micros + used.system_micros), command.to_owned())
+    });
+    let bytes = |bytes: u128| bytes_text(u64::try_from(bytes).unwrap_or(u64::MAX));
+    let rows = measured.into_iter().map(|(command, used)| {
+        vec![
+            command.to_owned(),
+            used.tasks.to_string(),
+            span(seconds(used.user_micros)),
+            span(seconds(used.system_micros)),
+            percent(seconds(used.user_micros + used.system_micros), seconds(used.wall_micros)),
+            bytes_text(used.memory_of(50)),
+            bytes_text(used.memory_of(95)),
+            bytes_text(used.rss_max_bytes),
+            bytes(used.read_bytes),
+            bytes(used.written_bytes),
+            used.disk_max_bytes.map_or_else(|| "-".to_owned(), bytes_text),
+        ]
+    });
+    let heads = [
+        "command",
+        "tasks",
+        "user",
+        "system",
+        "of run time",
+        "memory: median",
+        "95 %",
+        "most",
+        "read",
+        "written",
+        "disk: most",
+    ];
+    let note =
+        "Of processes that were measured: processor time, and the most memory that each had.";
+    out.push(Section::table("What tasks used", note, &heads, rows.collect()));
 }
 
 fn failures(shown: &Shown, out: &mut Vec<Section>) {

@@ -4,7 +4,7 @@ use super::advice::{Advice, advise};
 use super::course::{Interval, Measure};
 use super::gather::{Gathered, Group};
 use falkon_core::data::stage::{Count, Usage};
-use falkon_core::metrics::{HitRatios, Run};
+use falkon_core::metrics::{HitRatios, ResourceTotals, Run};
 use falkon_core::result::Counts;
 use falkon_core::task::Time;
 use serde_json::{Value, json};
@@ -267,6 +267,25 @@ fn group_json(group: &Group) -> Value {
         "max_s": group.max_micros as f64 / 1e6,
         "mean_wait_s": mean(group.wait_micros),
         "mean_staging_s": mean(group.staging_micros),
+        "used": used_json(&group.used),
+    })
+}
+
+/// The resources that tasks used; nothing if none was measured.
+fn used_json(used: &ResourceTotals) -> Value {
+    if used.tasks == 0 {
+        return Value::Null;
+    }
+    json!({
+        "tasks": used.tasks,
+        "user_s": seconds(used.user_micros),
+        "system_s": seconds(used.system_micros),
+        "rss_median_bytes": used.memory_of(50),
+        "rss_p95_bytes": used.memory_of(95),
+        "rss_max_bytes": used.rss_max_bytes,
+        "read_bytes": used.read_bytes as u64,
+        "written_bytes": used.written_bytes as u64,
+        "disk_max_bytes": used.disk_max_bytes,
     })
 }
 

@@ -137,6 +137,16 @@ impl UsageTable {
         self.totals(program).add(wall_micros, &used);
     }
 
+    /// Adds a task of this program that ran for so long and used this.
+    pub(crate) fn add_task(&mut self, program: &[u8], wall_micros: u64, used: &ResourceUsage) {
+        let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or(program);
+        let name = match name {
+            [] => TASKS.into(),
+            name => String::from_utf8_lossy(name),
+        };
+        self.totals(&name).add(wall_micros, used);
+    }
+
     fn totals(&mut self, program: &str) -> &mut ResourceTotals {
         let is_full = self.programs.len() >= PROGRAMS_MAX;
         let name = match is_full && !self.programs.contains_key(program) {
@@ -155,7 +165,8 @@ impl UsageTable {
         }
     }
 
-    fn lines(&self) -> Vec<String> {
+    /// The lines of the table, with a head.
+    pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!(
             "{:<NAME_CHARS_MAX$} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} \
              {:>10}",

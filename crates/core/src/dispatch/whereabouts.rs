@@ -177,7 +177,7 @@ impl Dispatcher {
                 (State::Ended, _) => match instance.results.ended(task) {
                     Some(run) => {
                         let (first, count) = (TaskId(task), 1);
-                        let detail = run.detail.as_deref().and_then(Detail::given_alone);
+                        let detail = run.detail.as_deref().and_then(Detail::measured_alone);
                         let detail = detail.map(Arc::new);
                         Whereabouts::Ended(Finished { first, count, detail, ..run.clone() })
                     }

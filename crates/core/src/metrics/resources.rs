@@ -33,15 +33,21 @@ pub struct ResourceTotals {
 impl ResourceTotals {
     /// A task ran for `wall_micros`.
     pub fn add(&mut self, wall_micros: u64, used: &ResourceUsage) {
-        self.tasks += 1;
-        self.wall_micros += u128::from(wall_micros);
-        self.user_micros += u128::from(used.user_micros);
-        self.system_micros += u128::from(used.system_micros);
+        self.add_alike(1, wall_micros, used);
+    }
+
+    /// So many tasks ran for `wall_micros` each, and each used this.
+    pub fn add_alike(&mut self, tasks: u64, wall_micros: u64, used: &ResourceUsage) {
+        let of_all = |amount: u64| u128::from(amount) * u128::from(tasks);
+        self.tasks += tasks;
+        self.wall_micros += of_all(wall_micros);
+        self.user_micros += of_all(used.user_micros);
+        self.system_micros += of_all(used.system_micros);
         self.rss_max_bytes = self.rss_max_bytes.max(used.rss_max_bytes);
-        self.read_bytes += u128::from(used.read_bytes);
-        self.written_bytes += u128::from(used.written_bytes);
+        self.read_bytes += of_all(used.read_bytes);
+        self.written_bytes += of_all(used.written_bytes);
         self.disk_max_bytes = self.disk_max_bytes.max(used.disk_max_bytes);
-        *self.classes.entry(class(used.rss_max_bytes)).or_default() += 1;
+        *self.classes.entry(class(used.rss_max_bytes)).or_default() += tasks;
     }
 
     /// Memory that this many per cent of the tasks did not exceed, in bytes: exactly, or at most a
@@ -88,9 +94,18 @@ mod tests {
         ) {
             let mut sizes: Vec<u64> = sizes.into_iter().map(|(bits, by)| bits >> by).collect();
             let mut totals = ResourceTotals::default();
+            let mut alike = totals.clone();
             for size in &sizes {
-                totals.add(7, &ResourceUsage { rss_max_bytes: *size, ..Default::default() });
+                let used = ResourceUsage { rss_max_bytes: *size, ..Default::default() };
+                totals.add(7, &used);
+                (0..3).for_each(|_| alike.add(7, &used));
             }
+            let mut together = ResourceTotals::default();
+            for size in &sizes {
+                let used = ResourceUsage { rss_max_bytes: *size, ..Default::default() };
+                together.add_alike(3, 7, &used);
+            }
+            prop_assert_eq!(alike, together);
             sizes.sort_unstable();
             let at = (sizes.len() as u64 * percent).div_ceil(100).max(1) as usize - 1;
             let (exact, found) = (sizes[at], totals.memory_of(percent));

@@ -7,7 +7,7 @@ use falkon_core::dispatch::diffusion::POLICIES;
 use falkon_core::events::{
     Before, Ended, Event, NamedObject, Reserves, Run, Uses, Waits, What, text,
 };
-use falkon_core::result::Outcome;
+use falkon_core::result::{Outcome, ResourceUsage};
 use falkon_core::task::{AllocationId, ExecutorId, InstanceId, TaskId, Time};
 use falkon_wire::events::{BlockReader, BlockWriter};
 use proptest::prelude::*;
@@ -30,8 +30,10 @@ fn ended() -> impl Strategy<Value = Ended> {
     let times = (any::time(), any::time(), any::time(), any::time());
     let inputs = (any::number(), any::number(), any::number());
     let how = (any::outcome(), prop::option::of(any::executor()), 0..4u32);
-    (run(), how, times, inputs, prop::option::of(words())).prop_map(
-        |(run, (outcome, executor, attempts), times, (staging_micros, objects, bytes), error)| {
+    let said = (prop::option::of(any::resource_usage()), prop::option::of(words()));
+    (run(), how, times, inputs, said).prop_map(
+        |(run, (outcome, executor, attempts), times, (staging_micros, objects, bytes), said)| {
+            let (resources, error) = said;
             let mut usage = Usage::default();
             usage.peer.objects = objects;
             usage.store.bytes = bytes;
@@ -48,6 +50,7 @@ fn ended() -> impl Strategy<Value = Ended> {
                 ended,
                 staging_micros,
                 usage,
+                resources: resources.map(Box::new),
                 error,
             }
         },
@@ -204,11 +207,11 @@ proptest! {
     }
 }
 
-/// Distinct tasks on 64 slots, each assigned and ended alone.
+/// Distinct tasks on 64 slots, each assigned and ended alone, and measured.
 #[test]
 fn a_distinct_task_takes_few_bytes() {
     const TASKS: u64 = 100_000;
-    const BYTES_MAX: u64 = 30;
+    const BYTES_MAX: u64 = 40;
     let start = 1_763_935_200_000_000;
     let mut block = BlockWriter::default();
     for number in 0..TASKS {
@@ -232,6 +235,14 @@ fn a_distinct_task_takes_few_bytes() {
             ended,
             staging_micros: 0,
             usage: Usage::default(),
+            resources: Some(Box::new(ResourceUsage {
+                user_micros: 1_100_000 + task * 7919 % 800_000,
+                system_micros: 20_000 + task * 31 % 7_000,
+                rss_max_bytes: (180 << 20) + (task * 104_729 % (60 << 20)) / 4096 * 4096,
+                read_bytes: task % 3 * 4096,
+                written_bytes: 12_288,
+                disk_max_bytes: None,
+            })),
             error: None,
         };
         block.push(&Event { at: dispatched.after(3), what: What::Ended(ended) });

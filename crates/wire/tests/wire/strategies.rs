@@ -19,6 +19,7 @@ use data::{
     object_status, pace, policy, policy_error, policy_name, purpose, shared_text, ticket,
     unwritten,
 };
+pub(crate) use details::resource_usage;
 use details::{cause, counts, detail};
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, Order, Prepare, RequestError, Selection, Update,

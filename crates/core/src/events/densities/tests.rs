@@ -28,6 +28,7 @@ fn ended(executor: ExecutorId, started: u64, micros: u64, count: u64, status: i3
         ended: Time(started + micros),
         staging_micros: 0,
         usage: Usage::default(),
+        resources: None,
         error: None,
     }
 }

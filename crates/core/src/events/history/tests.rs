@@ -33,6 +33,7 @@ fn tasks_take_the_processors_that_they_reserve() {
         ended: at(3),
         staging_micros: 0,
         usage: Usage::default(),
+        resources: None,
         error: None,
     };
     let mut history = History::default();
@@ -106,6 +107,7 @@ fn events(lives: &[Life]) -> Vec<Event> {
             ended,
             staging_micros: number,
             usage: Usage::default(),
+            resources: None,
             error: None,
         });
         all.push(Event { at: ended, what });

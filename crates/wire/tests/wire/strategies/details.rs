@@ -67,7 +67,7 @@ fn gang_usage() -> impl Strategy<Value = Arc<GangUsage>> {
         .prop_map(|(nodes, missing, listed)| Arc::new(GangUsage { nodes, missing, listed }))
 }
 
-pub(super) fn resource_usage() -> impl Strategy<Value = ResourceUsage> {
+pub(crate) fn resource_usage() -> impl Strategy<Value = ResourceUsage> {
     let times = (number(), number());
     (times, number(), number(), number(), option::of(number())).prop_map(
         |((user_micros, system_micros), rss_max_bytes, read_bytes, written_bytes, disk)| {

@@ -44,6 +44,7 @@ fn ended(first: u64, count: u64, times: (f64, f64, f64), outcome: Outcome) -> Ev
         ended: at(times.2),
         staging_micros: 0,
         usage: falkon_core::data::stage::Usage::default(),
+        resources: None,
         error: None,
     };
     event(times.2, What::Ended(ended))
