@@ -203,6 +203,8 @@ pub const PREFETCH_TASK_MICROS_MAX: u64 = 2_000_000;
 /// The same for relays. A dispatcher above a million slots takes seconds to hear of as many tasks
 /// that end together, and a relay gives back at once what another one has room for.
 pub const RELAY_PREFETCH_TASK_MICROS_MAX: u64 = 30_000_000;
+/// The longest run time that estimates count: no sum of them overflows.
+pub const RUN_MICROS_MAX: u64 = 1 << 50;
 /// One order to an executor, unless one entry alone is longer; the rest
 /// follows in the next.
 pub const ORDER_BYTES_MAX: u64 = 4 << 20;

@@ -288,8 +288,8 @@ impl Detail {
         Stream::BOTH.map(|stream| self.stream(stream).overflow)
     }
 
-    /// What is known of a task that was measured, or given what executors found it to need, and
-    /// nothing else; `None` if that is nothing.
+    /// The resources that a task used, and those that executors found it to need, without the rest;
+    /// `None` if neither is known.
     #[must_use]
     pub fn measured_alone(&self) -> Option<Detail> {
         let Detail { given_cpus_milli, given_memory_bytes, resources, .. } = *self;

@@ -171,12 +171,12 @@ struct Launched {
     ended: oneshot::Sender<RemoteEnded>,
 }
 
-/// What is known of a launch that has ended.
+/// Measurements of a launch that has ended.
 #[derive(Default)]
 pub(super) struct Measured {
     pub(super) used: Option<ResourceUsage>,
     pub(super) ranks: Vec<RankUsage>,
-    /// It ran, and what it used is not known.
+    /// It ran, and its usage is not known.
     pub(super) is_lost: bool,
 }
 

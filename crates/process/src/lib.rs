@@ -128,8 +128,8 @@ pub struct Launch {
     /// run on if there are none. Numbers from [`CPUS_MAX`] on do not count.
     pub cpus: Vec<u32>,
     /// The names of environment variables with which launchers of parallel programs tell processes
-    /// their ranks: what processes use that have one of them is said of each rank
-    /// ([`Ended::ranks`]). The first of several that have numbers counts.
+    /// their ranks. [`Ended::ranks`] has the usage of processes with one of them. The first of
+    /// several that have numbers counts.
     pub ranked_by: Vec<Vec<u8>>,
 }
 

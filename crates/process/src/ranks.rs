@@ -1,4 +1,4 @@
-//! What the ranks of a parallel program used: processes to which a launcher has given numbers.
+//! Usage of the ranks of a parallel program: processes to which a launcher has given numbers.
 //!
 //! The launcher starts them and waits for them, so the kernel tells the host nothing of each. They
 //! are looked at while they run, with the rest of the task: what a rank used after the last look is
@@ -17,20 +17,24 @@ const RANKS_MAX: usize = 4_096;
 /// The most of a process's environment that is searched for its rank, in bytes.
 const ENVIRONMENT_BYTES_MAX: u64 = 2 << 20;
 
+/// The most of all environments that is read at one look, in bytes, but for the rest of one.
+/// Further processes wait for the next look.
+const LOOK_BYTES_MAX: usize = 16 << 20;
+
 /// A process that has no rank at so many looks has none: at the first one, it may not have executed
 /// its program yet.
 const LOOKS_WITHOUT: u8 = 2;
 
-/// What is seen of a task's ranks.
+/// The ranks of a task, as they were seen.
 #[derive(Debug, Default)]
 pub(super) struct Ranks {
     /// The names of the variables that have a process's rank, the first one first.
     variables: Vec<Vec<u8>>,
     /// The processes of ranks at the last look, by their numbers.
     alive: HashMap<libc::pid_t, Process>,
-    /// At how many looks processes without a rank were seen.
+    /// The number of looks at each process without a rank.
     without: HashMap<libc::pid_t, u8>,
-    /// What ranks used in processes that have ended, and the most memory that each had.
+    /// Usage of ranks' processes that have ended, and the most memory of each rank.
     ended: BTreeMap<u32, Usage>,
 }
 
@@ -43,13 +47,14 @@ struct Process {
     written_bytes: u64,
 }
 
-/// What the kernel says of a process. Times have those of its children that were waited for.
+/// The state of a process, as the kernel says it. Times have those of its children that were
+/// waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct State {
     parent: libc::pid_t,
     user_us: u64,
     system_us: u64,
-    /// When it began, in the kernel's unit: with its number, that says which process it is.
+    /// The time at which it began, in the kernel's unit: no other process has its number and this.
     began: u64,
 }
 
@@ -66,6 +71,7 @@ impl Ranks {
         }
         let (mut alive, mut without) = (HashMap::new(), HashMap::new());
         let mut memory: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut read = 0;
         for pid in processes {
             let looks = self.without.get(pid).copied().unwrap_or(0);
             if looks >= LOOKS_WITHOUT {
@@ -74,8 +80,19 @@ impl Ranks {
             }
             let Some(state) = State::of(*pid) else { continue };
             let known = self.alive.get(pid).filter(|known| known.state.began == state.began);
-            let Some(rank) = known.map_or_else(|| self.rank_of(*pid), |known| Some(known.rank))
-            else {
+            let rank = match known {
+                Some(known) => Some(known.rank),
+                None if read >= LOOK_BYTES_MAX => {
+                    without.insert(*pid, looks);
+                    continue;
+                }
+                None => {
+                    let environment = environment_of(*pid);
+                    read += environment.len();
+                    self.rank_in(&environment)
+                }
+            };
+            let Some(rank) = rank else {
                 without.insert(*pid, looks + 1);
                 continue;
             };
@@ -106,7 +123,7 @@ impl Ranks {
         }
     }
 
-    /// What each rank was seen to use, in the order of their numbers.
+    /// Usage of each rank that was seen, in the order of their numbers.
     pub(super) fn used(&self) -> Vec<RankUsage> {
         let mut used = self.ended.clone();
         for process in self.alive.values() {
@@ -115,11 +132,8 @@ impl Ranks {
         used.into_iter().map(|(rank, usage)| RankUsage { rank, usage }).collect()
     }
 
-    /// The rank in the environment with which a process has executed its program.
-    fn rank_of(&self, pid: libc::pid_t) -> Option<u32> {
-        let mut environment = Vec::new();
-        let file = File::open(format!("/proc/{pid}/environ")).ok()?;
-        file.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut environment).ok()?;
+    /// The rank that an environment has.
+    fn rank_in(&self, environment: &[u8]) -> Option<u32> {
         let rank = |name: &Vec<u8>| {
             let value = environment
                 .split(|byte| *byte == 0)
@@ -162,6 +176,17 @@ impl State {
             began: number(19)?,
         })
     }
+}
+
+/// The environment with which a process has executed its program; nothing if it may not be read.
+fn environment_of(pid: libc::pid_t) -> Vec<u8> {
+    let mut environment = Vec::new();
+    let file = File::open(format!("/proc/{pid}/environ"));
+    let read = file.and_then(|file| file.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut environment));
+    if read.is_err() {
+        environment.clear();
+    }
+    environment
 }
 
 /// The largest resident set that a process had, in bytes; 0 if it has ended.
@@ -234,7 +259,7 @@ mod tests {
             assert_eq!(line.trim(), word);
         }
 
-        /// What the ranks used after a look, each with its number and its time in user mode.
+        /// The ranks after a look, each with its time in user mode.
         fn look(&self, ranks: &mut Ranks) -> Vec<(u32, u64)> {
             ranks.look(&family(self.child.id().cast_signed(), Vec::new()));
             ranks.used().iter().map(|rank| (rank.rank, rank.usage.user_us)).collect()
@@ -264,7 +289,7 @@ mod tests {
         assert!(used[0].usage.rss_max_bytes >= HELD_BYTES, "{used:?}");
         assert!(used[1].usage.rss_max_bytes < HELD_BYTES, "{used:?}");
         assert!(seen[1].1 >= BURNT_US, "{used:?}");
-        // What has ended stays known, and counts once.
+        // Processes that have ended stay known, and count once.
         shell.run("echo > two; echo > seven; wait; echo over", "over");
         assert_eq!(shell.look(&mut ranks), seen);
         assert!(ranks.alive.is_empty());

@@ -80,7 +80,7 @@ impl Watch {
         self.over.as_ref()
     }
 
-    /// What each rank of the task was seen to use.
+    /// Usage of each rank that was seen.
     pub(super) fn ranks(&self) -> Vec<RankUsage> {
         self.ranks.used()
     }

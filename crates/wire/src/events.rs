@@ -36,7 +36,7 @@ const MORE_OUTCOME: u64 = 1;
 const MORE_INPUTS: u64 = 2;
 const MORE_ERROR: u64 = 4;
 const MORE_RESOURCES: u64 = 8;
-/// The same, with disk space.
+/// Resources with disk space.
 const MORE_DISK: u64 = 16;
 
 macro_rules! kinds {

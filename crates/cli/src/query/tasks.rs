@@ -79,16 +79,17 @@ fn run_micros(task: &TaskInfo) -> Option<u64> {
     Some(end.ended.since(end.started))
 }
 
-/// What a task used, if that was measured and is known here.
+/// The resources that a task used; `None` if they were not measured, or its result is not in
+/// memory.
 fn used(task: &TaskInfo) -> Option<&ResourceUsage> {
     task.end.as_ref()?.detail.as_deref()?.resources.as_ref()
 }
 
-/// What tasks used, by their programs.
+/// The resources that tasks used, by program.
 #[derive(Default)]
 struct Used {
     table: UsageTable,
-    /// Tasks that have ended, and whose results are on disk alone.
+    /// Ended tasks whose results are on disk alone.
     unknown: u64,
 }
 
@@ -99,7 +100,7 @@ impl Used {
                 self.table.add_task(task.argv.first().map_or(&[], Vec::as_slice), ran, used);
             }
             _ => {
-                // The states of tasks whose results are not in memory.
+                // Ended tasks without a result in memory have these states.
                 let is_over = matches!(task.state.as_str(), "done" | "ended");
                 self.unknown += u64::from(task.end.is_none() && is_over);
             }

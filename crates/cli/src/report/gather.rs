@@ -34,7 +34,7 @@ pub(super) struct Group {
     slot_micros_milli: (u128, u128),
     pub(super) min_micros: Option<u64>,
     pub(super) max_micros: u64,
-    /// What those used that were measured.
+    /// Resources of the tasks that were measured.
     pub(super) used: ResourceTotals,
     /// How many ran so long, by class.
     classes: BTreeMap<u16, u64>,

@@ -191,7 +191,7 @@ fn commands(shown: &Shown, out: &mut Vec<Section>) {
     out.push(Section::table("Commands", "", &heads, rows.collect()));
 }
 
-/// What the tasks of each command used, the most processor time first.
+/// Resources of the tasks of each command, the most processor time first.
 fn used(shown: &Shown, out: &mut Vec<Section>) {
     let measured = shown.commands.iter().filter(|one| one.group.used.tasks > 0);
     let mut measured: Vec<(&str, &ResourceTotals)> =

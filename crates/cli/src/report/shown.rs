@@ -271,7 +271,7 @@ fn group_json(group: &Group) -> Value {
     })
 }
 
-/// The resources that tasks used; nothing if none was measured.
+/// The resources that tasks used; null if none was measured.
 fn used_json(used: &ResourceTotals) -> Value {
     if used.tasks == 0 {
         return Value::Null;

@@ -137,7 +137,7 @@ impl UsageTable {
         self.totals(program).add(wall_micros, &used);
     }
 
-    /// Adds a task of this program that ran for so long and used this.
+    /// Adds a task of a program, with its run time and resources.
     pub(crate) fn add_task(&mut self, program: &[u8], wall_micros: u64, used: &ResourceUsage) {
         let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or(program);
         let name = match name {

@@ -11,8 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::process::Command;
 
-/// Says where each rank runs. With a number of seconds, each has 20 MB more memory than the one
-/// before, for so long.
+/// A program whose ranks say where they run. With a number of seconds as its argument, each holds
+/// 20 MB more than the one before, for so long.
 const HELLO: &str = r#"
 #include <mpi.h>
 #include <stdio.h>
@@ -185,7 +185,7 @@ impl Launcher<'_> {
         self.measures_each_rank(&cluster, &as_root, &expected);
     }
 
-    /// Each rank's usage is said, on the node where it was.
+    /// Results list the usage of each rank, on the node where it ran.
     fn measures_each_rank(&self, cluster: &Cluster<'_>, options: &[&str], said: &[&str]) {
         let mut expected: Vec<(&str, u64)> = said
             .iter()

@@ -61,7 +61,7 @@ fn tasks_reports_events_and_exports_say_what_tasks_used() {
     let memory: Vec<u64> =
         tasks.iter().map(|task| task["usage"]["rss_max_bytes"].as_u64().unwrap()).collect();
     assert!(memory.is_sorted_by(|one, next| one >= next) && memory[3] >= 30_000_000, "{memory:?}");
-    // The same in results, events and what is made of them.
+    // Events, and reports of them, have the amounts of the results.
     let results = access.results(&id);
     let of = |all: &[Value], name: &str| -> u64 {
         all.iter().map(|one| one["usage"][name].as_u64().unwrap()).sum()

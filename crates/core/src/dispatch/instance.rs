@@ -15,7 +15,7 @@ use super::state::Tasks;
 use super::submitters::Submitters;
 use super::values::Values;
 use super::{BatchId, InstanceOptions};
-use crate::limits::RESULTS_HELD_BYTES_MAX;
+use crate::limits::{RESULTS_HELD_BYTES_MAX, RUN_MICROS_MAX};
 use crate::result::{Counts, Finished, Status, Tries};
 use crate::runset::RunSet;
 use crate::task::{AUTO_TIME, ExecutorId, InstanceId, Rows, Submission, TaskClass, TaskId, Time};
@@ -212,12 +212,12 @@ impl ReadyQueue {
         self.lasted(micros);
     }
 
-    /// A task of this queue lasted so long.
+    /// Notes the run time of a task.
     pub(super) fn lasted(&mut self, micros: u64) {
-        self.most_micros = self.most_micros.max(micros.min(1 << 50));
+        self.most_micros = self.most_micros.max(micros.min(RUN_MICROS_MAX));
     }
 
-    /// How long the longest of its tasks lasted; 0 if none has.
+    /// The longest run time of its tasks; 0 if none has ended.
     pub(super) fn most_micros(&self) -> u64 {
         self.most_micros
     }

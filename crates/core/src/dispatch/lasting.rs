@@ -1,5 +1,5 @@
-//! How long tasks lasted, over a restart: as the results in the journal say and, of tasks whose
-//! time is to be found out, as snapshots say, whose results may be gone.
+//! Run times of tasks over a restart: those of the results in the journal and, of tasks whose time
+//! is to be found out, those of snapshots, whose results may be gone.
 
 use super::Dispatcher;
 use super::instance::{Instance, ReadyQueue};
@@ -24,7 +24,7 @@ impl Dispatcher {
         }
     }
 
-    /// How long the longest task of a class lasted, as a snapshot says.
+    /// Takes the longest run time of a class from a snapshot.
     pub(super) fn recover_lasted(
         &mut self,
         id: InstanceId,
@@ -41,8 +41,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// How long the longest tasks of an instance lasted, of each kind whose time is to be found
-    /// out.
+    /// The longest run times of an instance's tasks, of each kind whose time is to be found out.
     pub(super) fn snapshot_lasted(&self, instance: &Instance, records: &mut Vec<Record>) {
         let mut told = BTreeSet::new();
         for batch in instance.batches.values() {

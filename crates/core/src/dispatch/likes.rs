@@ -2,6 +2,7 @@
 //! that ask for about as much memory.
 
 use super::needs::Need;
+use crate::limits::RUN_MICROS_MAX;
 use crate::task::Resources;
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ impl Measured {
     /// Takes a run time of so many tasks into account.
     pub(super) fn measure(&mut self, micros: u64, count: u64) {
         let weight = count.min(8);
-        let micros = micros.min(1 << 50);
+        let micros = micros.min(RUN_MICROS_MAX);
         self.longest_micros = micros.max(self.longest_micros - self.longest_micros / 16);
         self.mean_micros = Some(match self.mean_micros {
             None => micros,

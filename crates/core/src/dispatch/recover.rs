@@ -226,16 +226,16 @@ pub enum Record {
         /// The tasks, as (first, count).
         runs: Vec<(u64, u64)>,
     },
-    /// In a snapshot, after [`Record::Submitted`]: how long the longest of tasks lasted whose time
-    /// is to be found out.
+    /// In a snapshot, after [`Record::Submitted`]: the longest run time of tasks whose time is to
+    /// be found out.
     Lasted {
         /// The instance.
         instance: InstanceId,
         /// The first task of a submission that has such tasks.
         first: TaskId,
-        /// Their class in it.
+        /// Their class in that submission.
         class: u32,
-        /// So long.
+        /// The longest run time.
         micros: u64,
     },
     /// An instance is a user's.

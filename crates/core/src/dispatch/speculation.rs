@@ -24,9 +24,9 @@ use super::{BatchId, Dispatcher};
 use crate::dispatch::check::{CheckError, ensure};
 use crate::events::What;
 use crate::limits::{
-    COPY_EXECUTORS_MAX, COPY_OF_EXECUTORS, SPECULATION_CLASSES_MAX, SPECULATION_ENDED_TASKS_MIN,
-    SPECULATION_LEAST_MICROS, SPECULATION_LOOK_MICROS, SPECULATION_NEEDS_MAX,
-    SPECULATION_SEARCH_EXECUTORS_MAX, SPECULATION_TASKS_MAX,
+    COPY_EXECUTORS_MAX, COPY_OF_EXECUTORS, RUN_MICROS_MAX, SPECULATION_CLASSES_MAX,
+    SPECULATION_ENDED_TASKS_MIN, SPECULATION_LEAST_MICROS, SPECULATION_LOOK_MICROS,
+    SPECULATION_NEEDS_MAX, SPECULATION_SEARCH_EXECUTORS_MAX, SPECULATION_TASKS_MAX,
 };
 use crate::result::{Outcome, Report, Status, Tries};
 use crate::runset::RunSet;
@@ -87,7 +87,7 @@ struct RunTimes {
 
 /// The class of a run time: there are eight for each power of two.
 fn length_of(micros: u64) -> u32 {
-    let micros = micros.clamp(8, 1 << 50);
+    let micros = micros.clamp(8, RUN_MICROS_MAX);
     let octave = micros.ilog2();
     octave * 8 + ((micros >> (octave - 3)) & 7) as u32
 }
@@ -513,7 +513,7 @@ mod tests {
 
     #[test]
     fn a_median_is_at_most_an_eighth_too_long() {
-        for micros in [0, 1, 7, 8, 9, 1_000, 123_456, 1 << 40, 1 << 50] {
+        for micros in [0, 1, 7, 8, 9, 1_000, 123_456, 1 << 40, RUN_MICROS_MAX] {
             let longest = longest_in(length_of(micros));
             assert!(longest >= micros && longest <= micros.max(8) + micros / 8, "{micros}");
             let mut times = RunTimes::default();

@@ -47,8 +47,8 @@ pub struct RankUsage {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageLedger {
     nodes: BTreeMap<u32, NodeLedger>,
-    /// Ranks of all nodes. One more than a result lists says that they are too many, here and to
-    /// the members that are told of them.
+    /// Ranks of all nodes, at most one more than a result lists: that one says that there are too
+    /// many, also to members that are told of them.
     ranks: usize,
 }
 

@@ -31,12 +31,12 @@ pub struct ResourceTotals {
 }
 
 impl ResourceTotals {
-    /// A task ran for `wall_micros`.
+    /// Adds a task that ran for `wall_micros`.
     pub fn add(&mut self, wall_micros: u64, used: &ResourceUsage) {
         self.add_alike(1, wall_micros, used);
     }
 
-    /// So many tasks ran for `wall_micros` each, and each used this.
+    /// Adds tasks that each ran for `wall_micros` and used the same.
     pub fn add_alike(&mut self, tasks: u64, wall_micros: u64, used: &ResourceUsage) {
         let of_all = |amount: u64| u128::from(amount) * u128::from(tasks);
         self.tasks += tasks;

@@ -289,7 +289,7 @@ impl World {
         }
     }
 
-    /// How many tasks have ended.
+    /// The number of ended tasks.
     fn ended(&self) -> u64 {
         let counts = self.dispatcher.instance_views().next().unwrap().counts();
         counts.done + counts.failed
@@ -326,7 +326,7 @@ impl World {
                 if compacts {
                     self.journal = self.dispatcher.snapshot();
                     if self.ended() == self.submitted {
-                        // There may be nothing left by which tasks would be known as like these.
+                        // No task is left by which the dispatcher would know others as like these.
                         self.longest = 0;
                     }
                 }

@@ -23,9 +23,11 @@
 //! A node of 7 is its index in the gang (4 bytes), a byte with 1 if usage follows and 2 if some is
 //! missing, five numbers (8 bytes each): microseconds in user mode and in the kernel, the most
 //! memory, bytes read, bytes written; and how many ranks were seen there (4 bytes), each with its
-//! number (4 bytes) and its own five. A node with many comes in parts. Releases of protocol 8 know neither 7 nor 8. An asker that
-//! does has 1 in its request, which those pass over. A starter that does sends an empty 7 first,
-//! and the usage that it hands over before the last frame; the asker may send it 8 then.
+//! number (4 bytes) and its own five. A node with many comes in parts.
+//!
+//! Releases of protocol 8 know neither 7 nor 8. An asker that does has 1 in its request, which those
+//! pass over. A starter that does sends an empty 7 first, and the usage that it hands over before
+//! the last frame; the asker may send it 8 then.
 //!
 //! Neither side sends more of a stream than [`WINDOW_BYTES`] before the other one has passed it
 //! on, so whoever does not read its streams holds up nothing else. The asker closes the

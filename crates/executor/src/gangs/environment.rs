@@ -58,8 +58,7 @@ const OF_JOBS: [&str; 16] = [
     "SRUN_",
 ];
 
-/// The variables with which launchers tell processes their ranks; in Open MPI's, both of the first
-/// two are set.
+/// The variables with which launchers tell processes their ranks. Open MPI sets the first two.
 const RANKS: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
 
 /// How many remote shells Open MPI starts at once by default.

@@ -227,7 +227,7 @@ pub(super) fn used(outcome: &ProcessOutcome, usage: &Usage) -> Option<ResourceUs
     has_run.then(|| resource_usage(usage))
 }
 
-/// What the ranks of a process used.
+/// Usage of a process's ranks.
 pub(super) fn ranks(ranks: &[falkon_process::RankUsage]) -> Vec<RankUsage> {
     let rank = |of: &falkon_process::RankUsage| RankUsage {
         rank: of.rank,

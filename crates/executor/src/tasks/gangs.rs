@@ -21,7 +21,7 @@ type Variable = (Vec<u8>, Vec<u8>);
 pub(super) struct GangEnvironment {
     pub(super) set: Vec<Variable>,
     pub(super) without: Vec<Vec<u8>>,
-    /// By which variables its ranks are told apart.
+    /// The variables by which its ranks are told apart.
     pub(super) ranked_by: Vec<Vec<u8>>,
 }
 

@@ -38,7 +38,7 @@ pub(super) fn in_time_to_be_seen(mut is_seen: impl FnMut(&str) -> bool) {
     assert!(["1", "3", "9", "27"].into_iter().any(&mut is_seen), "it is not seen");
 }
 
-/// The ranks without a launcher: what tells them apart is in their environment.
+/// Ranks without a launcher: variables of their environments tell them apart.
 #[trial]
 fn results_say_what_each_rank_used() {
     let site = Site::new();
@@ -70,7 +70,7 @@ fn results_say_what_each_rank_used() {
                 (least..least * 3).contains(&had)
             })
     });
-    // They are the same after a restart.
+    // The ranks are the same after a restart.
     let result = cluster.access().results(&id).remove(0);
     cluster.dispatcher.kill();
     cluster.dispatcher.start();

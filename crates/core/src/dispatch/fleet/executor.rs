@@ -16,7 +16,7 @@ use crate::gang::GangKey;
 use crate::heartbeats::Pulse;
 use crate::limits::{
     PREFETCH_TASK_MICROS_MAX, PREFETCH_TASKS_MAX, RELAY_PREFETCH_TASK_MICROS_MAX,
-    RELAY_PREFETCH_TASKS_MAX, RELAY_RUNS_MAX, RELAY_SPENT_MICROS,
+    RELAY_PREFETCH_TASKS_MAX, RELAY_RUNS_MAX, RELAY_SPENT_MICROS, RUN_MICROS_MAX,
 };
 use crate::result::Tries;
 use crate::runset::RunSet;
@@ -649,7 +649,7 @@ impl Executor {
 
 /// For how long a task keeps an executor busy on which so many run side by side.
 pub(in crate::dispatch) fn nanos_of(micros: u64, slots: u64) -> u64 {
-    micros.min(1 << 50).saturating_mul(1_000) / slots.max(1)
+    micros.min(RUN_MICROS_MAX).saturating_mul(1_000) / slots.max(1)
 }
 
 /// The first run in flight with tasks at or after `at` and before `end`.

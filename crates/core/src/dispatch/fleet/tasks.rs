@@ -6,6 +6,7 @@ use super::{Busy, Fleet};
 use crate::dispatch::needs::Needs;
 use crate::dispatch::update::held_of;
 use crate::dispatch::{Assigned, Held, Prepare};
+use crate::limits::RUN_MICROS_MAX;
 use crate::result::Report;
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
@@ -106,7 +107,7 @@ impl Fleet {
         let executor = &mut self.roster[id];
         executor.take_into(&held_of(report), &mut ended);
         let micros = report.ended.since(report.started);
-        executor.mean_micros = (executor.mean_micros * 7 + micros.min(1 << 50)) / 8;
+        executor.mean_micros = (executor.mean_micros * 7 + micros.min(RUN_MICROS_MAX)) / 8;
         for run in &ended {
             executor.release(needs, run, false);
         }

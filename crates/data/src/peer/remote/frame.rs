@@ -119,7 +119,7 @@ impl Frame {
 const KNOWN: u8 = 1;
 const MISSING: u8 = 2;
 
-/// Frames that have all of this usage, in as many parts as it takes.
+/// Divides usage into frames.
 pub(super) fn used_frames(used: Vec<NodeUsed>) -> Vec<Frame> {
     let mut frames = Vec::new();
     let (mut nodes, mut room) = (Vec::new(), PART_BYTES_MAX);
