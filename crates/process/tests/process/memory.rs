@@ -261,8 +261,10 @@ fn a_task_that_the_system_ends_for_want_of_memory_is_told_from_one_that_was_kill
         let ended = rig.run_one(shell(&script));
         assert_eq!(ended.shortage, Some(Shortage::OfSystem), "{ended:?}");
     }
-    // What exceeds its own limit is to blame itself, whatever else has happened.
-    over(&rig.run_one(held(shell(GROW), false)));
+    // What exceeds its own limit is to blame itself, whatever else has happened. It has less than
+    // the group may have, so that only the watch ends it, however late that looks.
+    let have = format!("dd if=/dev/zero bs={} count=1 status=none | sleep 1000", 2 * LIMIT);
+    over(&rig.run_one(held(shell(&have), false)));
     drop(rig);
 }
 
