@@ -3,7 +3,7 @@
 use super::gather::Group;
 use super::shown::{Shown, seconds, span};
 use crate::query::counted;
-use crate::results::staged::bytes_text;
+use crate::results::staged::{byte_sum_text, bytes_text};
 use falkon_core::data::stage::Usage;
 use falkon_core::metrics::{HitRatios, ResourceTotals};
 use std::cmp::Reverse;
@@ -202,7 +202,6 @@ fn used(shown: &Shown, out: &mut Vec<Section>) {
     measured.sort_by_key(|(command, used)| {
         (Reverse(used.user_micros + used.system_micros), command.to_owned())
     });
-    let bytes = |bytes: u128| bytes_text(u64::try_from(bytes).unwrap_or(u64::MAX));
     let rows = measured.into_iter().map(|(command, used)| {
         vec![
             command.to_owned(),
@@ -213,8 +212,8 @@ fn used(shown: &Shown, out: &mut Vec<Section>) {
             bytes_text(used.memory_of(50)),
             bytes_text(used.memory_of(95)),
             bytes_text(used.rss_max_bytes),
-            bytes(used.read_bytes),
-            bytes(used.written_bytes),
+            byte_sum_text(used.read_bytes),
+            byte_sum_text(used.written_bytes),
             used.disk_max_bytes.map_or_else(|| "-".to_owned(), bytes_text),
         ]
     });

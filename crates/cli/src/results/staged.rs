@@ -92,6 +92,11 @@ pub(crate) fn bytes_text(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
+/// The same of a sum, which may be larger than any number of bytes there is.
+pub(crate) fn byte_sum_text(bytes: u128) -> String {
+    bytes_text(u64::try_from(bytes).unwrap_or(u64::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! The resources that tasks used, for people and programs.
 
 use super::TaskResult;
-use super::staged::bytes_text;
+use super::staged::{byte_sum_text, bytes_text};
 use crate::exit::write_line;
 use falkon_core::gang::{GangUsage, RankUsage};
 use falkon_core::metrics::ResourceTotals;
@@ -184,7 +184,6 @@ impl UsageTable {
         )];
         lines.extend(self.programs.iter().map(|(program, totals)| {
             let name: String = program.chars().take(NAME_CHARS_MAX).collect();
-            let bytes = |bytes: u128| bytes_text(u64::try_from(bytes).unwrap_or(u64::MAX));
             format!(
                 "{name:<NAME_CHARS_MAX$} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} \
                  {:>10} {:>10}",
@@ -195,8 +194,8 @@ impl UsageTable {
                 bytes_text(totals.memory_of(50)),
                 bytes_text(totals.memory_of(95)),
                 bytes_text(totals.rss_max_bytes),
-                bytes(totals.read_bytes),
-                bytes(totals.written_bytes),
+                byte_sum_text(totals.read_bytes),
+                byte_sum_text(totals.written_bytes),
                 totals.disk_max_bytes.map_or_else(|| "-".to_owned(), bytes_text),
             )
         }));

@@ -47,8 +47,8 @@ pub struct RankUsage {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageLedger {
     nodes: BTreeMap<u32, NodeLedger>,
-    /// Ranks of all nodes, at most one more than a result lists: that one says that there are too
-    /// many, also to members that are told of them.
+    /// The number of ranks of all nodes, counted up to one more than a result lists. At that
+    /// number, no rank is listed.
     ranks: usize,
 }
 
